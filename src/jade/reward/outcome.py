@@ -1,0 +1,47 @@
+"""From a finished trace to what each of its trainable steps earned.
+
+The team shares the outcome and the cost; a format penalty falls on the offending step alone. Every step with a
+generation gets exactly one reward, tools get none, and a trace that ended in an error has an outcome of 0.
+"""
+
+from __future__ import annotations
+
+from jade.config import RewardConfig
+from jade.reward.metrics import exact_match, f1, is_yes_no
+from jade.types import Effort, Malformed, Reward, Step, Trace
+
+COST_CAP = 3
+"""Rounds and retrievals beyond this many cost nothing more (Eq. 7)."""
+
+
+def assign_rewards(trace: Trace, cfg: RewardConfig) -> dict[str, Reward]:
+    """The reward of each trainable step, by step id (Eq. 6-8)."""
+    shared, price = outcome(trace), cost(trace, cfg)
+    return {
+        step.id: Reward(outcome=shared, cost=price, format=format_penalty(step, cfg))
+        for step in trace.steps
+        if step.generation is not None
+    }
+
+
+def outcome(trace: Trace) -> float:
+    """F1 of the final answer; exact match where the gold answer is yes or no; 0 when the question failed."""
+    if trace.error is not None:
+        return 0.0
+    score = exact_match if is_yes_no(trace.question.answers) else f1
+    return score(trace.answer, trace.question.answers)
+
+
+def cost(trace: Trace, cfg: RewardConfig) -> float:
+    """The price of the trace's turns and retrievals, at the prices in force for this question."""
+    prices = trace.effort or Effort(cfg.alpha, cfg.beta)
+    return prices.alpha * _capped_share(trace.usage.rounds) + prices.beta * _capped_share(trace.usage.retrievals)
+
+
+def format_penalty(step: Step, cfg: RewardConfig) -> float:
+    """The penalty of a step whose own output was malformed."""
+    return cfg.format_penalty if isinstance(step.action, Malformed) else 0.0
+
+
+def _capped_share(count: int) -> float:
+    return min(count, COST_CAP) / COST_CAP
