@@ -177,8 +177,6 @@ class Observation:
     notes: tuple[tuple[str, str], ...] = ()
     legal: tuple[str, ...] = ()
     """The workflows the planner may choose from here, printed; empty for every other role."""
-    can_split: bool = True
-    """Whether a decomposition is still allowed at this depth (planner only)."""
     effort: Effort | None = None
 
 

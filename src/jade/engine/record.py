@@ -1,0 +1,185 @@
+"""A trace as one line of JSON, and back. Versioned; a passage that several steps saw is written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from jade.errors import TraceUnreadable
+from jade.types import (
+    TRACE_SCHEMA,
+    Answer,
+    Citation,
+    Effort,
+    Generation,
+    Known,
+    Malformed,
+    Node,
+    Note,
+    Observation,
+    Passage,
+    Query,
+    Question,
+    Selection,
+    Step,
+    SubQuestions,
+    Trace,
+    Usage,
+    Workflow,
+)
+
+Json = dict[str, Any]
+_ACTIONS: dict[str, type] = {
+    kind.__name__: kind for kind in (Workflow, SubQuestions, Query, Selection, Answer, Note, Malformed)
+}
+
+
+def trace_to_json(trace: Trace) -> Json:
+    """A plain object; `passages` is the table that observations, results and citations point into."""
+    table: dict[Passage, int] = {}
+    body: Json = _encode(trace, table)
+    return {"schema": trace.schema, **body, "passages": [_plain(passage) for passage in table]}
+
+
+def trace_from_json(data: Mapping[str, Any]) -> Trace:
+    """The trace again, equal to the one written. Raises TraceUnreadable on anything else."""
+    schema = data.get("schema")
+    if not isinstance(schema, int) or schema > TRACE_SCHEMA:
+        raise TraceUnreadable(f"trace of schema {schema!r}: this version reads up to {TRACE_SCHEMA}; update jade")
+    try:
+        table = [Passage(**passage) for passage in data["passages"]]
+        return _Reader(table).trace(data)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise TraceUnreadable(f"not a trace: {type(error).__name__}: {error}") from None
+
+
+def dump_trace(trace: Trace) -> str:
+    return json.dumps(trace_to_json(trace), separators=(",", ":"))
+
+
+def append_traces(path: Path, traces: Iterable[Trace]) -> None:
+    """Add lines at the end of a file, each written whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        for trace in traces:
+            file.write(dump_trace(trace) + "\n")
+            file.flush()
+
+
+def read_traces(path: Path) -> Iterator[Trace]:
+    """The traces of a file. A last line without its end was cut off in writing and is passed over."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.endswith("\n"):
+                    yield _parse_line(line, path, number)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TraceUnreadable(f"{path}: {error}") from None
+
+
+def _parse_line(line: str, path: Path, number: int) -> Trace:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise TraceUnreadable(f"{path}, line {number}: not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise TraceUnreadable(f"{path}, line {number}: not a trace")
+    try:
+        return trace_from_json(data)
+    except TraceUnreadable as error:
+        raise TraceUnreadable(f"{path}, line {number}: {error}") from None
+
+
+def _plain(value: Any) -> Json:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _encode(value: Any, table: dict[Passage, int]) -> Any:
+    """Dataclasses as objects without their defaults, actions with their kind, passages as places in the table."""
+    if isinstance(value, Passage):
+        return table.setdefault(value, len(table))
+    if is_dataclass(value) and not isinstance(value, type):
+        kind = {"kind": type(value).__name__} if type(value).__name__ in _ACTIONS else {}
+        return kind | {f.name: _encode(v, table) for f in fields(value) if (v := getattr(value, f.name)) != f.default}
+    if isinstance(value, tuple):
+        return [_encode(item, table) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+class _Reader:
+    def __init__(self, table: list[Passage]) -> None:
+        self._table = table
+
+    def trace(self, data: Mapping[str, Any]) -> Trace:
+        rest = {key: value for key, value in data.items() if key not in ("passages", "schema")}
+        return Trace(
+            **rest
+            | {
+                "question": _question(rest["question"]),
+                "nodes": tuple(_node(node) for node in rest["nodes"]),
+                "steps": tuple(self._step(step) for step in rest["steps"]),
+                "citations": tuple(self._citation(citation) for citation in rest.get("citations", ())),
+                "usage": Usage(**rest.get("usage", {})),
+                "effort": _effort(rest.get("effort")),
+                "schema": data["schema"],
+            }
+        )
+
+    def _step(self, data: Json) -> Step:
+        return Step(
+            **data
+            | {
+                "observation": self._observation(data["observation"]),
+                "generation": _generation(data.get("generation")),
+                "action": _action(data.get("action")),
+                "applied": _action(data.get("applied")),
+                "found": self._passages(data.get("found", ())),
+            }
+        )
+
+    def _observation(self, data: Json) -> Observation:
+        return Observation(
+            **data
+            | {
+                "known": tuple(Known(**known) for known in data.get("known", ())),
+                "passages": self._passages(data.get("passages", ())),
+                "context": tuple(data.get("context", ())),
+                "notes": tuple((code, text) for code, text in data.get("notes", ())),
+                "legal": tuple(data.get("legal", ())),
+                "effort": _effort(data.get("effort")),
+            }
+        )
+
+    def _citation(self, data: Json) -> Citation:
+        return Citation(**data | {"passage": self._table[data["passage"]]})
+
+    def _passages(self, places: Iterable[int]) -> tuple[Passage, ...]:
+        return tuple(self._table[place] for place in places)
+
+
+def _question(data: Json) -> Question:
+    return Question(**data | {"answers": tuple(data.get("answers", ())), "context": tuple(data.get("context", ()))})
+
+
+def _node(data: Json) -> Node:
+    return Node(**data | {"children": tuple(data.get("children", ()))})
+
+
+def _effort(data: Json | None) -> Effort | None:
+    return Effort(**data) if data else None
+
+
+def _generation(data: Json | None) -> Generation | None:
+    if data is None:
+        return None
+    return Generation(**data | {name: tuple(data.get(name, ())) for name in ("prompt_ids", "token_ids", "logprobs")})
+
+
+def _action(data: Json | None) -> Any:
+    if data is None:
+        return None
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key != "kind"}
+    return _ACTIONS[data["kind"]](**values)

@@ -1,0 +1,60 @@
+"""Many questions at once, under a bound, each ending as a trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jade.engine.seeds import derive_seed
+from jade.engine.solve import solve
+from jade.team.crew import Crew
+from jade.types import Effort, Question, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One question to work, with the seed of its draws."""
+
+    question: Question
+    seed: int = 0
+    effort: Effort | None = None
+
+
+def jobs_for(questions: Sequence[Question], seed: int, num_samples: int = 1) -> list[Job]:
+    """`num_samples` jobs a question, the samples of one question next to each other."""
+    return [
+        Job(question, seed if num_samples == 1 else derive_seed(seed, sample))
+        for question in questions
+        for sample in range(num_samples)
+    ]
+
+
+def ignore(position: int, trace: Trace) -> None:
+    """The callback that does nothing."""
+
+
+async def rollout(
+    jobs: Sequence[Job], crew: Crew, *, concurrency: int = 64, on_trace: Callable[[int, Trace], None] = ignore
+) -> list[Trace]:
+    """A trace for every job, in the order of the jobs; `on_trace` hears each as soon as it is there."""
+    traces: list[Trace | None] = [None] * len(jobs)
+    waiting: Iterator[tuple[int, Job]] = iter(enumerate(jobs))
+
+    async def work_through() -> None:
+        # The iterator is shared: whoever is free takes the next job.
+        for position, job in waiting:
+            trace = await solve(job.question, crew, seed=job.seed, effort=job.effort)
+            traces[position] = trace
+            on_trace(position, trace)
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(concurrency, len(jobs))):
+            workers.create_task(work_through())
+    return list(_all(traces))
+
+
+def _all(traces: Iterable[Trace | None]) -> Iterator[Trace]:
+    for trace in traces:
+        assert trace is not None, "every job ends as a trace"
+        yield trace

@@ -1,0 +1,61 @@
+"""A team with its means: who speaks with which backbone, where they search, what they may spend."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from jade.backbone.base import Backbone
+from jade.config import BudgetConfig, Config, SamplingConfig
+from jade.errors import ConfigError
+from jade.retrieval.base import Retriever
+from jade.team.team import Team, build_team
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The backbone of every role: one shared by all, or its own for some."""
+
+    shared: Backbone
+    by_role: Mapping[str, Backbone] = field(default_factory=dict)
+
+    def of(self, code: str) -> Backbone:
+        return self.by_role.get(code, self.shared)
+
+    async def close(self) -> None:
+        for backbone in {id(b): b for b in (self.shared, *self.by_role.values())}.values():
+            await backbone.close()
+
+
+@dataclass(frozen=True)
+class Crew:
+    team: Team
+    cast: Cast
+    retriever: Retriever
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    k: int = 5
+
+
+@asynccontextmanager
+async def open_crew(config: Config) -> AsyncIterator[Crew]:
+    """Open all that a config names, and close it again whatever happens."""
+    from jade.backbone.open import open_cast_backbones
+    from jade.retrieval.open import open_retriever
+
+    team = build_team(config.team)
+    unknown = sorted(set(config.roles) - set(team.prompts))
+    if unknown:
+        raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
+    if not config.retrieval.index:
+        raise ConfigError("retrieval.index is not set: give an index folder (jade index) or a retrieval server's URL")
+    retriever = open_retriever(config.retrieval)
+    try:
+        cast = Cast(*open_cast_backbones(config.backbone, config.roles))
+        try:
+            yield Crew(team, cast, retriever, config.budget, config.sampling, config.retrieval.k)
+        finally:
+            await cast.close()
+    finally:
+        await retriever.close()

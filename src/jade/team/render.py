@@ -1,0 +1,42 @@
+"""An observation as text. What was retrieved or said by others is quoted as data, on one line each.
+
+Chat-template markers inside such text are broken up, so that a passage can neither end the user's turn nor open
+another one, and line breaks are folded, so that it cannot pretend to be a further document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jade.types import Observation, Passage
+
+MAX_PASSAGE_WORDS = 160
+
+
+def quote(text: str, max_words: int | None = None) -> str:
+    """Foreign text on one line, without anything a chat template would take for its own."""
+    words = text.replace("<|", "< |").replace("|>", "| >").split()
+    kept = words if max_words is None or len(words) <= max_words else [*words[:max_words], "…"]
+    return " ".join(kept)
+
+
+def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:
+    """The user part of a prompt. `choices` are named when the planner may not choose freely."""
+    return "\n".join(_lines(seen, choices))
+
+
+def _lines(seen: Observation, choices: tuple[str, ...] | None) -> Iterator[str]:
+    yield from (f"Earlier: {quote(turn, MAX_PASSAGE_WORDS)}" for turn in seen.context)
+    yield from (_document(number, passage) for number, passage in enumerate(seen.passages))
+    yield from (f"{code}: {quote(text, MAX_PASSAGE_WORDS)}" for code, text in seen.notes)
+    yield from (f"Known: {quote(known.question)} {quote(known.answer)}" for known in seen.known)
+    if seen.effort is not None:
+        yield f"Prices: turn {seen.effort.alpha:.2f}, search {seen.effort.beta:.2f}"
+    if choices:
+        yield f"Choose one of: {' | '.join(choices)}"
+    yield f"Question: {quote(seen.question)}"
+
+
+def _document(number: int, passage: Passage) -> str:
+    title = f" ({quote(passage.title)})" if passage.title else ""
+    return f"Document{number}{title}: {quote(passage.text, MAX_PASSAGE_WORDS)}"

@@ -1,0 +1,172 @@
+"""The team: its members, their prompts, and the plans it may make.
+
+Built once from the config; a user's own roles and tools come from outside through `register`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import entry_points
+from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
+
+from jade.config import TeamConfig
+from jade.errors import ConfigError
+from jade.team.render import describe
+from jade.team.roles import MEMBERS, Member, RoleKind, RoleSpec, ToolSpec
+from jade.team.workflow import Grammar, Module, read_workflow
+from jade.types import Action, Observation, Prompt, Role, Workflow
+
+ENTRY_POINTS = "jade.extensions"
+_PLAIN = Workflow((Role.RETRIEVAL.value, Role.ANSWERER.value))
+
+
+@dataclass(frozen=True)
+class Team:
+    members: Mapping[str, Member]
+    prompts: Mapping[str, str]
+    """The system text of each role, by code."""
+    root_plans: tuple[Workflow, ...] = ()
+    """What the planner may choose for the question itself; empty: everything legal."""
+    child_plans: tuple[Workflow, ...] = ()
+    """The same for sub-questions."""
+    constrain_plans: bool = False
+
+    @cached_property
+    def grammar(self) -> Grammar:
+        return grammar_of(self.members.values())
+
+    @cached_property
+    def planner(self) -> RoleSpec:
+        return self._only("plan")
+
+    @cached_property
+    def summariser(self) -> RoleSpec:
+        return self._only("summarise")
+
+    def role(self, code: str) -> RoleSpec:
+        member = self.members[code]
+        assert isinstance(member, RoleSpec), f"{code} is a tool"
+        return member
+
+    def legal(self, *, child: bool, may_split: bool) -> tuple[Workflow, ...]:
+        """The plans open to a node."""
+        plans = (self.child_plans if child else self.root_plans) or self.grammar.workflows
+        open_plans = tuple(plan for plan in plans if may_split or not self.grammar.splits(plan))
+        return open_plans or (self.plain_plan(plans),)
+
+    def plain_plan(self, plans: Iterable[Workflow]) -> Workflow:
+        """The stated fallback: retrieve and answer, or else the shortest plan at hand that solves."""
+        solving = [plan for plan in plans if not self.grammar.splits(plan)]
+        if _PLAIN in solving or not solving:
+            return _PLAIN
+        return min(solving, key=lambda plan: len(plan.modules))
+
+    def fallback(self, code: str, text: str, seen: Observation) -> Action | None:
+        """What runs when a role's output cannot be read."""
+        if code == self.planner.code:
+            return self.plain_plan(map(read_workflow, seen.legal))
+        return self.role(code).fallback(text, seen)
+
+    def render(self, code: str, seen: Observation) -> Prompt:
+        """The prompt of one step. The plans are listed only when the planner may not choose freely."""
+        free = len(seen.legal) == len(self.grammar.workflows)
+        return Prompt(code, self.prompts[code], describe(seen, None if free else seen.legal))
+
+    def _only(self, kind: RoleKind) -> RoleSpec:
+        (spec,) = (m for m in self.members.values() if isinstance(m, RoleSpec) and m.kind == kind)
+        return spec
+
+
+@dataclass
+class TeamBuilder:
+    """What an extension's `register` is handed: add members, or put another in the place of one of ours."""
+
+    members: dict[str, Member] = field(default_factory=dict)
+    prompt_texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, member: Member, prompt_text: str | None = None) -> None:
+        """Add a role (with its system text) or a tool. A role's `prompt` file is read when no text is given."""
+        if not member.code.isalnum():
+            raise ConfigError(f"role code {member.code!r}: use letters and digits only, it stands in workflows")
+        self.members[member.code] = member
+        if prompt_text is not None:
+            self.prompt_texts[member.code] = prompt_text
+
+
+def build_team(config: TeamConfig) -> Team:
+    """The team a config describes; every complaint names the setting."""
+    builder = TeamBuilder({str(member.code): member for member in MEMBERS})
+    for extension in config.extensions:
+        _register(extension, builder)
+    roles = [member for member in builder.members.values() if isinstance(member, RoleSpec)]
+    prompts = {role.code: builder.prompt_texts.get(role.code) or read_prompt(role, config.prompts) for role in roles}
+    grammar = grammar_of(builder.members.values())
+    root_plans = _plans("team.workflows", config.workflows, grammar)
+    child_plans = _plans("team.child_workflows", config.child_workflows, grammar) or root_plans
+    return Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans)
+
+
+def grammar_of(members: Iterable[Member]) -> Grammar:
+    """The plans a set of members can make."""
+    modules: dict[str, Module] = {}
+    for member in members:
+        kind = "work" if isinstance(member, ToolSpec) else member.kind
+        if kind == "split" or kind == "work" or kind == "answer":
+            modules[str(member.code)] = Module(str(member.code), kind, member.after)
+    return Grammar(modules)
+
+
+def read_prompt(role: RoleSpec, folder: Path | None = None) -> str:
+    """A role's system text: the user's file where there is one of that name, else the shipped one."""
+    own = folder / role.prompt if folder else None
+    if folder and not folder.is_dir():
+        raise ConfigError(f"team.prompts: {folder} is not a folder")
+    try:
+        if own and own.is_file():
+            return own.read_text(encoding="utf-8").strip()
+        return files("jade.team").joinpath("prompts", role.prompt).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompt {role.prompt} of role {role.code} cannot be read: {error}") from None
+
+
+def _plans(setting: str, plans: Iterable[str], grammar: Grammar) -> tuple[Workflow, ...]:
+    workflows = tuple(map(read_workflow, plans))
+    for workflow in workflows:
+        complaint = grammar.complaint(workflow)
+        if complaint:
+            raise ConfigError(f"{setting}: {workflow} is not a legal workflow: {complaint}")
+    return workflows
+
+
+def _register(extension: str, builder: TeamBuilder) -> None:
+    module = _load(extension)
+    register = getattr(module, "register", None)
+    if not callable(register):
+        raise ConfigError(f"team.extensions: {extension} has no function register(team)")
+    register(builder)
+
+
+def _load(extension: str) -> ModuleType:
+    """An entry point's name, a .py file, or a module's name."""
+    for point in entry_points(group=ENTRY_POINTS, name=extension):
+        loaded: ModuleType = point.load()
+        return loaded
+    try:
+        return _load_file(Path(extension)) if extension.endswith(".py") else importlib.import_module(extension)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise ConfigError(f"team.extensions: {extension} cannot be loaded: {error}") from None
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"jade_extension_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
