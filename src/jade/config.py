@@ -114,6 +114,152 @@ class RewardConfig(Section):
     serves every budget."""
 
 
+class PolicyConfig(Section):
+    adapt: Literal["full", "lora"] = "full"
+    """Train all weights, or low-rank adapters over frozen ones."""
+    lora_rank: int = Field(16, ge=1)
+    """Rank of the adapters; their scale is twice the rank."""
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the layers that get an adapter."""
+    critic: Literal["head", "separate", "none"] = "head"
+    """The baseline: a value head on the shared trunk, a model of its own, or none (`group` credit)."""
+    value_gradient: bool = True
+    """Whether a value head on the shared trunk also shapes the trunk."""
+    tokens_per_batch: int = Field(16384, ge=64)
+    """Tokens, padding included, that go through the model at once."""
+    recompute: bool = False
+    """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
+    compile: bool = False
+    """Compile the trunk: a minute at the start, faster updates after it (GPU)."""
+
+
+class PPOConfig(Section):
+    learning_rate: float = Field(1e-6, ge=0.0)
+    """Step size of the policy; 0 is the control that learns nothing."""
+    critic_learning_rate: float = Field(1e-5, ge=0.0)
+    """Step size of the value head or of the separate critic."""
+    warmup: int = Field(0, ge=0)
+    """Iterations over which the step size rises to its full value."""
+    epochs: int = Field(1, ge=1)
+    """Passes over one iteration's transitions."""
+    minibatches: int = Field(4, ge=1)
+    """Optimiser steps in one pass; every mini-batch mixes all roles."""
+    clip: float = Field(0.2, gt=0.0)
+    """How far the probability ratio may move before its gradient is cut."""
+    value_clip: float = Field(0.5, gt=0.0)
+    """The same for the value, around its prediction at rollout."""
+    value_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
+    entropy_weight: float = Field(0.0, ge=0.0)
+    """Weight of the entropy bonus."""
+    kl_weight: float = Field(0.0, ge=0.0)
+    """Weight of the divergence from the policy that the run started with."""
+    gradient_clip: float = Field(1.0, gt=0.0)
+    """Largest norm of the gradient."""
+    weigh: Literal["token", "call", "role"] = "token"
+    """What counts the same in the loss: every token, every call, or every role."""
+
+
+class CreditConfig(Section):
+    rule: str = "trajectory"
+    """trajectory, shared, group, or `package.module:function` for a rule of one's own."""
+    gamma: float = Field(1.0, gt=0.0, le=1.0)
+    """Discount from one action token to the next."""
+    lam: float = Field(1.0, ge=0.0, le=1.0)
+    """Decay of the advantage estimate: 1 trusts returns, 0 trusts values."""
+    group_std: bool = False
+    """`group` only: divide by the group's standard deviation as well."""
+    normalise: Literal["none", "batch", "role"] = "batch"
+    """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
+
+
+class GuardConfig(Section):
+    max_kl: float = Field(0.5, gt=0.0)
+    """Divergence of an updated policy from the one that sampled, nats a token, beyond which the update is undone."""
+    min_entropy: float = Field(0.0, ge=0.0)
+    """Nats a token below which the policy is called frozen."""
+    max_entropy: float = Field(8.0, gt=0.0)
+    """Nats a token above which the policy is called noise."""
+    malformed_rise: float = Field(0.3, gt=0.0)
+    """Rise of the malformed share over its recent mean that is called an explosion."""
+    collapse_share: float = Field(0.98, gt=0.0, le=1.0)
+    """Share of one workflow that is called a collapse when the reward drops as well."""
+    collapse_drop: float = Field(0.05, ge=0.0)
+    """Drop of the reward below its recent mean that makes it one."""
+    window: int = Field(5, ge=1)
+    """Iterations that the recent means look back on."""
+    shrink: float = Field(0.5, gt=0.0, lt=1.0)
+    """What the step size is multiplied by after a rollback."""
+    patience: int = Field(3, ge=1)
+    """Rollbacks in a row that stop the run."""
+
+
+class LearnConfig(Section):
+    questions: tuple[Path, ...] = ()
+    """Question files (.jsonl, .jsonl.gz) to train on."""
+    dev: tuple[Path, ...] = ()
+    """Question files to measure on while training; never trained on."""
+    held_out: tuple[Path, ...] = ()
+    """Question files kept for tests: none of them may be trained on, which is checked before any work."""
+    per_file: int = Field(0, ge=0)
+    """At most this many questions from each file; 0 takes all."""
+    balance: bool = False
+    """Draw evenly from the question files, whatever their sizes."""
+    iterations: int = Field(100, ge=0)
+    """Rollouts and updates, alternating."""
+    questions_per_iteration: int = Field(128, ge=1)
+    """Questions rolled out before each update."""
+    rollouts: int = Field(1, ge=1)
+    """Traces of each question; `group` credit needs two or more."""
+    concurrency: int = Field(512, ge=1)
+    """Questions in flight at once."""
+    temperature: float = Field(1.0, gt=0.0)
+    """Of the rollouts; `sampling` is for measuring and answering."""
+    train_roles: tuple[str, ...] = ROLE_CODES
+    """Roles whose calls are trained; the others keep working and learn nothing."""
+    dev_every: int = Field(10, ge=1)
+    """Iterations between measurements on `dev`."""
+    dev_questions: int = Field(200, ge=1)
+    """Questions of each dev file that are measured."""
+    checkpoint_every: int = Field(5, ge=1)
+    """Iterations between checkpoints."""
+    keep: int = Field(2, ge=1)
+    """Checkpoints kept beside the best one."""
+    traces_every: int = Field(10, ge=1)
+    """Iterations between those whose traces are written to the run folder."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (needs the package `tensorboard`)."""
+    credit: CreditConfig = CreditConfig()
+    policy: PolicyConfig = PolicyConfig()
+    ppo: PPOConfig = PPOConfig()
+    guard: GuardConfig = GuardConfig()
+
+
+class WarmstartConfig(Section):
+    questions: tuple[Path, ...] = ()
+    """Question files whose gold data becomes examples."""
+    held_out: tuple[Path, ...] = ()
+    """Question files for dev and test: examples that share a question, a hop or its evidence with them are dropped."""
+    per_file: int = Field(0, ge=0)
+    """At most this many questions from each file; 0 takes all."""
+    passes: int = Field(1, ge=1)
+    """How often the oracle team works each question, each time by another plan where several are good."""
+    best_traces: tuple[Path, ...] = ()
+    """Trace files of the team itself; what it did in its best ones becomes examples too (rejection sampling)."""
+    min_outcome: float = Field(0.8, ge=0.0, le=1.0)
+    """Outcome from which a trace of the team's own is one of the best."""
+    roles: tuple[str, ...] = ROLE_CODES
+    """Roles that get examples."""
+    epochs: int = Field(2, ge=1)
+    """Passes over the examples."""
+    learning_rate: float = Field(2e-4, gt=0.0)
+    """Peak step size; it rises over the first 5 % of the steps and falls linearly to a tenth."""
+    examples_per_step: int = Field(64, ge=1)
+    """Examples in one optimiser step."""
+    checkpoint_every: int = Field(200, ge=1)
+    """Optimiser steps between checkpoints."""
+
+
 class Config(Section):
     """Everything. `learn` and `eval` sections live beside their rooms' first use below."""
 
@@ -126,6 +272,8 @@ class Config(Section):
     """Roles that speak with a backbone of their own, by code; the others share `backbone`."""
     retrieval: RetrievalConfig = RetrievalConfig()
     reward: RewardConfig = RewardConfig()
+    learn: LearnConfig = LearnConfig()
+    warmstart: WarmstartConfig = WarmstartConfig()
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:

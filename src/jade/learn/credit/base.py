@@ -1,0 +1,56 @@
+"""What every credit rule takes and gives, and the estimator that two of them share.
+
+A rule turns rewards of steps into an advantage and a return for every action token:
+`rule(experience, values, cfg) -> Credit`, where `values[i][t]` is the critic's value before token t of transition i
+(zeros when there is no critic). Rules are pure: plain arrays in, plain arrays out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jade.config import CreditConfig
+from jade.learn.transitions import Experience
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """One array for each transition, one number for each of its action tokens."""
+
+    advantages: tuple[Floats, ...]
+    returns: tuple[Floats, ...]
+
+
+Rule: TypeAlias = Callable[[Experience, Sequence[Floats], CreditConfig], Credit]
+
+
+def gae(rewards: Floats, values: Floats, gamma: float, lam: float) -> Floats:
+    """Generalised advantage estimates of one sequence of decisions that ends: A_t = d_t + gamma lam A_{t+1}."""
+    next_values = np.append(values[1:], 0.0)
+    errors = rewards + gamma * next_values - values
+    advantages = np.empty_like(errors)
+    carried = 0.0
+    for t in range(len(errors) - 1, -1, -1):
+        carried = errors[t] + gamma * lam * carried
+        advantages[t] = carried
+    return advantages
+
+
+def on_last(reward: float, length: int) -> Floats:
+    """A reward that arrives with the last of `length` tokens."""
+    rewards = np.zeros(length)
+    rewards[-1] = reward
+    return rewards
+
+
+def credit_of(advantages: Iterable[Floats], values: Sequence[Floats]) -> Credit:
+    """Returns are what the critic should have said: advantage plus value."""
+    kept = tuple(advantages)
+    return Credit(kept, tuple(advantage + value for advantage, value in zip(kept, values, strict=True)))

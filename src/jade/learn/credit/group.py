@@ -1,0 +1,42 @@
+"""A rule without a critic: several rollouts of one question are each other's baseline.
+
+A trace's advantage is its team reward minus the mean over its group (over the group's deviation, if asked); every
+token of every step of the trace shares it. A format penalty is added to the offending step alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jade.config import CreditConfig
+from jade.learn.credit.base import Credit, Floats
+from jade.learn.transitions import Experience
+
+SMALLEST_DEVIATION = 1e-6
+"""A group whose rollouts all earned the same says nothing, and must not be blown up into something."""
+
+
+def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
+    earned = _team_rewards(experience)
+    advantages = []
+    for transition, value in zip(experience.transitions, values, strict=True):
+        rewards = np.array(list(earned[transition.group].values()))
+        centred = transition.reward.outcome - transition.reward.cost - rewards.mean()
+        if cfg.group_std:
+            centred /= max(rewards.std(), SMALLEST_DEVIATION)
+        advantages.append(np.full(len(value), centred + transition.reward.format))
+    returns = tuple(
+        np.full_like(row, t.reward.total) for row, t in zip(advantages, experience.transitions, strict=True)
+    )
+    return Credit(tuple(advantages), returns)
+
+
+def _team_rewards(experience: Experience) -> dict[str, dict[str, float]]:
+    """Reward by trace, by group: a trace counts once in the baseline, however many steps it took."""
+    earned: dict[str, dict[str, float]] = {}
+    for transition in experience.transitions:
+        reward = transition.reward.outcome - transition.reward.cost
+        earned.setdefault(transition.group, {})[transition.trace] = reward
+    return earned

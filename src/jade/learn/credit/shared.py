@@ -1,0 +1,20 @@
+"""The rule of the method's public code: every call is an episode of its own.
+
+Each call gets the team's reward and its own format penalty on its last token, and GAE runs inside the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jade.config import CreditConfig
+from jade.learn.credit.base import Credit, Floats, credit_of, gae, on_last
+from jade.learn.transitions import Experience
+
+
+def shared(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
+    advantages = (
+        gae(on_last(transition.reward.total, len(value)), value, cfg.gamma, cfg.lam)
+        for transition, value in zip(experience.transitions, values, strict=True)
+    )
+    return credit_of(advantages, values)
