@@ -260,6 +260,17 @@ class WarmstartConfig(Section):
     """Optimiser steps between checkpoints."""
 
 
+class EvalConfig(Section):
+    concurrency: int = Field(64, ge=1)
+    """Questions in flight at once."""
+    search_turns: int = Field(4, ge=1)
+    """Searches that the one-policy baseline (search-r1) may make before it has to answer."""
+    check_index: bool = True
+    """Refuse an index in which none of the benchmark's evidence pages is found."""
+    give_up_after: int = Field(50, ge=1)
+    """Questions failing in a row that stop the run: a server that is down is not a wrong answer."""
+
+
 class Config(Section):
     """Everything. `learn` and `eval` sections live beside their rooms' first use below."""
 
@@ -274,6 +285,7 @@ class Config(Section):
     reward: RewardConfig = RewardConfig()
     learn: LearnConfig = LearnConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
+    eval: EvalConfig = EvalConfig()
 
 
 def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
