@@ -1,0 +1,66 @@
+# Targets that say what they do: `make help`.
+PYTHON ?= python3
+VENV ?= .venv
+# What to install as torch. The default is the CPU build; e.g. `make demo TORCH="torch==2.13.0 --index-url URL"` takes another.
+TORCH ?=
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CPU := -c constraints-cpu.txt
+WORKERS ?= 2
+# Two torch threads on a busy two-core machine can be ten times slower than one.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+
+.PHONY: demo
+demo: $(VENV)/ready ## Make a world, index it, ask the team three questions
+	$(BIN)/jade demo
+
+.PHONY: test
+test: $(VENV)/ready-dev ## Run the whole test suite, with branch coverage
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE) $(ARGS)
+COVERAGE ?= 90
+
+.PHONY: lint
+lint: $(VENV)/ready-dev ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: format
+format: $(VENV)/ready-dev ## Put the code into form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
+	$(BIN)/python benchmarks/run.py
+
+.PHONY: install
+install: $(VENV)/ready ## Install into $(VENV) what using jade needs
+
+.PHONY: clean
+clean: ## Remove what was built and installed here
+	rm -rf $(VENV) .venvs out .mypy_cache .ruff_cache .pytest_cache .coverage*
+
+$(VENV)/torch: constraints-cpu.txt
+	$(PYTHON) -m venv $(VENV)
+ifeq ($(TORCH),)
+	@# The CPU index first; where it cannot be reached, what pip is set up to find.
+	$(PIP) --timeout 10 --retries 0 --index-url $(TORCH_CPU_INDEX) torch $(CPU) 2>/dev/null || $(PIP) torch $(CPU)
+else
+	$(PIP) $(TORCH)
+endif
+	@touch $@
+
+$(VENV)/ready: $(VENV)/torch pyproject.toml
+	$(PIP) $(if $(TORCH),,$(CPU)) -e '.[local]'
+	@touch $@
+
+$(VENV)/ready-dev: $(VENV)/ready
+	$(PIP) $(if $(TORCH),,$(CPU)) -e '.[local,dense,dev]'
+	@touch $@

@@ -1,0 +1,33 @@
+"""Options that several verbs share, and the config they make together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from jade.config import Config, load_config
+
+ConfigFile: TypeAlias = Annotated[Path | None, typer.Option("--config", help="A TOML file; see docs/config.md.")]
+Overrides: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting, e.g. --set budget.rounds=4. May be given again.")
+]
+Index: TypeAlias = Annotated[str | None, typer.Option("--index", help="An index folder or a retrieval server's URL.")]
+Model: TypeAlias = Annotated[
+    str | None, typer.Option("--model", help="A shipped name, a Hugging Face folder or name, or a server's URL.")
+]
+
+
+def config_from(
+    path: Path | None, overrides: list[str] | None, *, index: str | None = None, model: str | None = None
+) -> Config:
+    """The config file, then the named options, then --set: the later wins."""
+    named = [("retrieval.index", index), ("backbone.model", model)]
+    given = [f"{field}={_quoted(value)}" for field, value in named if value is not None]
+    return load_config(path, [*given, *(overrides or [])])
+
+
+def _quoted(value: str) -> str:
+    """A string that TOML reads back as itself, whatever is in it."""
+    return "'" + value + "'" if "'" not in value else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
