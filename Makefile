@@ -36,6 +36,10 @@ format: $(VENV)/ready-dev ## Put the code into form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: docs
+docs: $(VENV)/ready-dev ## Write docs/config.md and docs/cli.md from the code
+	$(BIN)/python scripts/make_docs.py
+
 .PHONY: bench
 bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
 	$(BIN)/python benchmarks/run.py

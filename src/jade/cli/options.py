@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from jade.config import Config, load_config
+if TYPE_CHECKING:
+    from jade.config import Config
 
 ConfigFile: TypeAlias = Annotated[Path | None, typer.Option("--config", help="A TOML file; see docs/config.md.")]
 Overrides: TypeAlias = Annotated[
@@ -23,6 +24,8 @@ def config_from(
     path: Path | None, overrides: list[str] | None, *, index: str | None = None, model: str | None = None
 ) -> Config:
     """The config file, then the named options, then --set: the later wins."""
+    from jade.config import load_config  # building the schema takes longer than `jade --help` should
+
     named = [("retrieval.index", index), ("backbone.model", model)]
     given = [f"{field}={_quoted(value)}" for field, value in named if value is not None]
     return load_config(path, [*given, *(overrides or [])])

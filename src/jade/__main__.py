@@ -1,0 +1,5 @@
+"""`python -m jade`."""
+
+from jade.cli.main import main
+
+main()
