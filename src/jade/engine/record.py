@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -61,8 +62,10 @@ def dump_trace(trace: Trace) -> str:
 
 
 def append_traces(path: Path, traces: Iterable[Trace]) -> None:
-    """Add lines at the end of a file, each written whole."""
+    """Add lines at the end of a file, each written whole. A line that was cut off there before is dropped."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists():
+        _drop_cut_line(path)
     with path.open("a", encoding="utf-8") as file:
         for trace in traces:
             file.write(dump_trace(trace) + "\n")
@@ -80,10 +83,24 @@ def read_traces(path: Path) -> Iterator[Trace]:
         raise TraceUnreadable(f"{path}: {error}") from None
 
 
+def _drop_cut_line(path: Path, block: int = 1 << 16) -> None:
+    """Cut a file back to its last line end, reading from its end."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end:
+            start = file.seek(max(0, end - block))
+            place = file.read(end - start).rfind(b"\n")
+            if place >= 0:
+                end = start + place + 1
+                break
+            end = start
+        file.truncate(end)
+
+
 def _parse_line(line: str, path: Path, number: int) -> Trace:
     try:
         data = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceUnreadable(f"{path}, line {number}: not JSON: {error}") from None
     if not isinstance(data, dict):
         raise TraceUnreadable(f"{path}, line {number}: not a trace")

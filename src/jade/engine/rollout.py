@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import solve
+from jade.errors import ConfigError
 from jade.team.crew import Crew
 from jade.types import Effort, Question, Trace
 
@@ -38,6 +39,8 @@ async def rollout(
     jobs: Sequence[Job], crew: Crew, *, concurrency: int = 64, on_trace: Callable[[int, Trace], None] = ignore
 ) -> list[Trace]:
     """A trace for every job, in the order of the jobs; `on_trace` hears each as soon as it is there."""
+    if concurrency < 1:
+        raise ConfigError(f"concurrency {concurrency}: at least one question must be in flight")
     traces: list[Trace | None] = [None] * len(jobs)
     waiting: Iterator[tuple[int, Job]] = iter(enumerate(jobs))
 

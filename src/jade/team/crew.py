@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from jade.backbone.base import Backbone
@@ -24,8 +24,10 @@ class Cast:
         return self.by_role.get(code, self.shared)
 
     async def close(self) -> None:
-        for backbone in {id(b): b for b in (self.shared, *self.by_role.values())}.values():
-            await backbone.close()
+        """Close every backbone once, each whatever the others do."""
+        async with AsyncExitStack() as stack:
+            for backbone in {id(b): b for b in (self.shared, *self.by_role.values())}.values():
+                stack.push_async_callback(backbone.close)
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,9 @@ async def open_crew(config: Config) -> AsyncIterator[Crew]:
         raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
     if not config.retrieval.index:
         raise ConfigError("retrieval.index is not set: give an index folder (jade index) or a retrieval server's URL")
-    retriever = open_retriever(config.retrieval)
-    try:
+    async with AsyncExitStack() as stack:
+        retriever = open_retriever(config.retrieval)
+        stack.push_async_callback(retriever.close)
         cast = Cast(*open_cast_backbones(config.backbone, config.roles))
-        try:
-            yield Crew(team, cast, retriever, config.budget, config.sampling, config.retrieval.k)
-        finally:
-            await cast.close()
-    finally:
-        await retriever.close()
+        stack.push_async_callback(cast.close)
+        yield Crew(team, cast, retriever, config.budget, config.sampling, config.retrieval.k)

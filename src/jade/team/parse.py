@@ -13,15 +13,16 @@ from jade.team.workflow import parse_workflow
 from jade.types import Answer, Malformed, Observation, Query, Selection, SubQuestions, Workflow
 
 MAX_ANSWER_WORDS = 40
-_THINKING = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
-_NUMBERED = re.compile(r"<q([0-9]{1,3})>(.*?)</q\1>", re.DOTALL)
+_NUMBERED = re.compile(r"<q([1-9][0-9]{0,2})>(.*?)</q\1>", re.DOTALL)
+_NUMBER_TAG = re.compile(r"</?q[0-9]+>")
 _DOCUMENT = re.compile(r"Document([0-9]{1,4})")
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9]*>")
 
 
 def visible(text: str) -> str:
     """The output without a leading block of thought."""
-    return _THINKING.sub("", text, count=1) if text.lstrip().startswith("<think>") else text
+    thought, closed, output = text.partition("</think>")
+    return output if closed and thought.lstrip().startswith("<think>") else text
 
 
 def parse_plan(text: str, seen: Observation) -> Workflow | Malformed:
@@ -29,8 +30,9 @@ def parse_plan(text: str, seen: Observation) -> Workflow | Malformed:
 
 
 def parse_subquestions(text: str, seen: Observation) -> SubQuestions | Malformed:
-    found = _NUMBERED.findall(visible(text))
-    if _NUMBERED.sub("", visible(text)).strip():
+    output = visible(text)
+    found = _NUMBERED.findall(output)
+    if _NUMBERED.sub("", output).strip():
         return Malformed("text outside the <qN> tags" if found else "no <q1>…</q1>")
     questions = tuple(_one_line(body) for _, body in found)
     return _complaint_about(questions, [int(number) for number, _ in found], seen) or SubQuestions(questions)
@@ -44,6 +46,8 @@ def _complaint_about(questions: Sequence[str], numbers: Sequence[int], seen: Obs
         return Malformed("fewer than two sub-questions")
     if not all(questions):
         return Malformed("an empty sub-question")
+    if any(map(_NUMBER_TAG.search, questions)):
+        return Malformed("a tag inside a sub-question")
     if len(set(folded)) < len(folded):
         return Malformed("a sub-question is repeated")
     if _one_line(seen.question).casefold() in folded:

@@ -6,35 +6,36 @@ another one, and line breaks are folded, so that it cannot pretend to be a furth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from functools import lru_cache
 
 from jade.types import Observation, Passage
 
 MAX_PASSAGE_WORDS = 160
+_MARKER = re.compile(r"<(?=[|｜]|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>)|[|｜](?=>)|\[(?=/?INST\])")
+"""Where the special tokens of the common chat templates begin or end: `<|im_end|>`, `</s>`, `[INST]`, …"""
 
 
+@lru_cache(maxsize=4096)
 def quote(text: str, max_words: int | None = None) -> str:
     """Foreign text on one line, without anything a chat template would take for its own."""
-    words = text.replace("<|", "< |").replace("|>", "| >").split()
+    words = _MARKER.sub(r"\g<0> ", text).split()
     kept = words if max_words is None or len(words) <= max_words else [*words[:max_words], "…"]
     return " ".join(kept)
 
 
 def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:
     """The user part of a prompt. `choices` are named when the planner may not choose freely."""
-    return "\n".join(_lines(seen, choices))
-
-
-def _lines(seen: Observation, choices: tuple[str, ...] | None) -> Iterator[str]:
-    yield from (f"Earlier: {quote(turn, MAX_PASSAGE_WORDS)}" for turn in seen.context)
-    yield from (_document(number, passage) for number, passage in enumerate(seen.passages))
-    yield from (f"{code}: {quote(text, MAX_PASSAGE_WORDS)}" for code, text in seen.notes)
-    yield from (f"Known: {quote(known.question)} {quote(known.answer)}" for known in seen.known)
+    lines = [f"Earlier: {quote(turn, MAX_PASSAGE_WORDS)}" for turn in seen.context]
+    lines += [_document(number, passage) for number, passage in enumerate(seen.passages)]
+    lines += [f"{code}: {quote(text, MAX_PASSAGE_WORDS)}" for code, text in seen.notes]
+    lines += [f"Known: {quote(known.question)} {quote(known.answer)}" for known in seen.known]
     if seen.effort is not None:
-        yield f"Prices: turn {seen.effort.alpha:.2f}, search {seen.effort.beta:.2f}"
+        lines.append(f"Prices: turn {seen.effort.alpha:.2f}, search {seen.effort.beta:.2f}")
     if choices:
-        yield f"Choose one of: {' | '.join(choices)}"
-    yield f"Question: {quote(seen.question)}"
+        lines.append(f"Choose one of: {' | '.join(choices)}")
+    lines.append(f"Question: {quote(seen.question)}")
+    return "\n".join(lines)
 
 
 def _document(number: int, passage: Passage) -> str:

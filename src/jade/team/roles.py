@@ -37,6 +37,9 @@ RoleKind = Literal["plan", "split", "work", "answer", "summarise"]
 Parse = Callable[[str, Observation], Action | Malformed]
 Fallback = Callable[[str, Observation], Action | None]
 
+OBSERVABLE = frozenset({"known", "passages", "context", "notes", "legal", "effort"})
+"""What of the working memory a role may be shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Memory:
@@ -58,7 +61,8 @@ class Memory:
             case Query(text):
                 return replace(self, query=text)
             case Selection(indices):
-                return replace(self, passages=tuple(self.passages[index] for index in indices))
+                shown = self.passages
+                return replace(self, passages=tuple(shown[index] for index in indices if 0 <= index < len(shown)))
             case Answer(text):
                 return replace(self, answer=text or None)
             case Note(text):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,12 +19,20 @@ from types import ModuleType
 from jade.config import TeamConfig
 from jade.errors import ConfigError
 from jade.team.render import describe
-from jade.team.roles import MEMBERS, Member, RoleKind, RoleSpec, ToolSpec
+from jade.team.roles import MEMBERS, OBSERVABLE, Member, RoleKind, RoleSpec, ToolSpec
 from jade.team.workflow import Grammar, Module, read_workflow
 from jade.types import Action, Observation, Prompt, Role, Workflow
 
 ENTRY_POINTS = "jade.extensions"
 _PLAIN = Workflow((Role.RETRIEVAL.value, Role.ANSWERER.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The plans open to a node, and the same as the planner is shown them."""
+
+    plans: tuple[Workflow, ...]
+    codes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -43,22 +52,34 @@ class Team:
 
     @cached_property
     def planner(self) -> RoleSpec:
-        return self._only("plan")
+        return self.only("plan")
 
     @cached_property
     def summariser(self) -> RoleSpec:
-        return self._only("summarise")
+        return self.only("summarise")
 
     def role(self, code: str) -> RoleSpec:
         member = self.members[code]
         assert isinstance(member, RoleSpec), f"{code} is a tool"
         return member
 
-    def legal(self, *, child: bool, may_split: bool) -> tuple[Workflow, ...]:
+    def legal(self, *, child: bool, may_split: bool) -> Choices:
         """The plans open to a node."""
-        plans = (self.child_plans if child else self.root_plans) or self.grammar.workflows
+        return self._choices[child, may_split]
+
+    @cached_property
+    def _choices(self) -> dict[tuple[bool, bool], Choices]:
+        return {
+            (child, may_split): self._list_choices(self.child_plans if child else self.root_plans, may_split)
+            for child in (False, True)
+            for may_split in (False, True)
+        }
+
+    def _list_choices(self, chosen: tuple[Workflow, ...], may_split: bool) -> Choices:
+        plans = chosen or self.grammar.workflows
         open_plans = tuple(plan for plan in plans if may_split or not self.grammar.splits(plan))
-        return open_plans or (self.plain_plan(plans),)
+        legal = open_plans or (self.plain_plan(plans),)
+        return Choices(legal, tuple(map(str, legal)))
 
     def plain_plan(self, plans: Iterable[Workflow]) -> Workflow:
         """The stated fallback: retrieve and answer, or else the shortest plan at hand that solves."""
@@ -78,9 +99,13 @@ class Team:
         free = len(seen.legal) == len(self.grammar.workflows)
         return Prompt(code, self.prompts[code], describe(seen, None if free else seen.legal))
 
-    def _only(self, kind: RoleKind) -> RoleSpec:
-        (spec,) = (m for m in self.members.values() if isinstance(m, RoleSpec) and m.kind == kind)
-        return spec
+    def only(self, kind: RoleKind) -> RoleSpec:
+        """Of planners and summarisers a team has one each; who brings another puts it in the place of ours."""
+        specs = [m for m in self.members.values() if isinstance(m, RoleSpec) and m.kind == kind]
+        if len(specs) != 1:
+            codes = ", ".join(spec.code for spec in specs) or "none"
+            raise ConfigError(f"team.extensions: exactly one role of kind {kind!r} is needed, there are: {codes}")
+        return specs[0]
 
 
 @dataclass
@@ -94,6 +119,9 @@ class TeamBuilder:
         """Add a role (with its system text) or a tool. A role's `prompt` file is read when no text is given."""
         if not member.code.isalnum():
             raise ConfigError(f"role code {member.code!r}: use letters and digits only, it stands in workflows")
+        unseen = member.sees - OBSERVABLE if isinstance(member, RoleSpec) else ()
+        if unseen:
+            raise ConfigError(f"role {member.code} sees {min(unseen)!r}: choose from {', '.join(sorted(OBSERVABLE))}")
         self.members[member.code] = member
         if prompt_text is not None:
             self.prompt_texts[member.code] = prompt_text
@@ -109,7 +137,19 @@ def build_team(config: TeamConfig) -> Team:
     grammar = grammar_of(builder.members.values())
     root_plans = _plans("team.workflows", config.workflows, grammar)
     child_plans = _plans("team.child_workflows", config.child_workflows, grammar) or root_plans
-    return Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans)
+    team = Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans)
+    _check(team)
+    return team
+
+
+def _check(team: Team) -> None:
+    """Refuse now what would otherwise fail in the middle of every question."""
+    for kind in ("plan", "summarise"):
+        team.only(kind)
+    for member in team.members.values():
+        unknown = sorted(member.after - set(team.members))
+        if unknown:
+            raise ConfigError(f"role {member.code} must come after {unknown[0]!r}, which is no member of the team")
 
 
 def grammar_of(members: Iterable[Member]) -> Grammar:
@@ -145,22 +185,22 @@ def _plans(setting: str, plans: Iterable[str], grammar: Grammar) -> tuple[Workfl
 
 
 def _register(extension: str, builder: TeamBuilder) -> None:
-    module = _load(extension)
-    register = getattr(module, "register", None)
+    loaded = _load(extension)
+    register = loaded if callable(loaded) else getattr(loaded, "register", None)
     if not callable(register):
         raise ConfigError(f"team.extensions: {extension} has no function register(team)")
     register(builder)
 
 
-def _load(extension: str) -> ModuleType:
-    """An entry point's name, a .py file, or a module's name."""
-    for point in entry_points(group=ENTRY_POINTS, name=extension):
-        loaded: ModuleType = point.load()
-        return loaded
+def _load(extension: str) -> object:
+    """An entry point's name, a .py file, or a module's name. Whatever goes wrong inside is the setting's fault."""
     try:
+        for point in entry_points(group=ENTRY_POINTS, name=extension):
+            return point.load()
         return _load_file(Path(extension)) if extension.endswith(".py") else importlib.import_module(extension)
-    except (ImportError, OSError, SyntaxError) as error:
-        raise ConfigError(f"team.extensions: {extension} cannot be loaded: {error}") from None
+    except Exception as error:
+        complaint = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"team.extensions: {extension} cannot be loaded: {complaint}") from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -168,5 +208,7 @@ def _load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their own module up there.
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module

@@ -8,7 +8,7 @@ team's rows, so a team with a role of its own has a grammar of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
@@ -89,12 +89,13 @@ def read_workflow(codes: str) -> Workflow:
     return Workflow(tuple(code.strip() for code in codes.split(",") if code.strip()))
 
 
-def parse_workflow(text: str, legal: Iterable[str]) -> Workflow | Malformed:
+def parse_workflow(text: str, legal: Collection[str]) -> Workflow | Malformed:
     """The planner's output as a workflow: the tagged form of one of the legal ones, and nothing else."""
     found = _TAGGED.fullmatch(text.strip())
     if not found:
         return Malformed("not of the form <workflow>…</workflow>")
     codes = tuple(code.strip() for code in found[1].split(","))
-    if ",".join(codes) not in set(legal):
-        return Malformed(f"{','.join(codes)[:80]!r} is not a legal workflow here")
+    printed = ",".join(codes)
+    if printed not in legal:
+        return Malformed(f"{printed[:80]!r} is not a legal workflow here")
     return Workflow(codes)
