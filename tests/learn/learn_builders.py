@@ -47,13 +47,14 @@ def make_transition(
     cost: float = 0.0,
     penalty: float = 0.0,
     group: str = "q",
+    first_id: int = 3,
 ) -> Transition:
     return Transition(
         trace=trace,
         step=step,
         role=role,
         prompt_ids=(1, 2),
-        action_ids=tuple(range(3, 3 + num_tokens)),
+        action_ids=tuple(range(first_id, first_id + num_tokens)),
         logprobs=(-1.0,) * num_tokens,
         reward=Reward(outcome, cost, penalty),
         group=group,

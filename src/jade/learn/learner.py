@@ -1,0 +1,185 @@
+"""The update: one iteration's transitions, all roles mixed, improve the one policy (Algorithm 2, phase 2).
+
+Transitions are cut into mini-batches by a seeded shuffle; each mini-batch is one optimiser step, taken in pieces that
+fit the memory. A step whose loss or gradient is not finite is never taken.
+
+Shapes: N = action tokens of a piece.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jade.config import LearnConfig
+from jade.learn.batches import Batch, length_of, make_batch, padding_share, plan_batches
+from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.rules import assign_credit
+from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
+from jade.learn.optimise import make_optimiser, set_step_size, take_step
+from jade.learn.policy import Policy
+from jade.learn.tally import Tally
+from jade.learn.transitions import Experience
+
+GAP_SAMPLE = 64
+"""Transitions on which sampler and learner are compared when nothing else needs a pass before the update."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was thought of every transition before anything moved."""
+
+    rows: range
+    """The transitions that were looked at: all, or a sample where nothing needs them all."""
+    logps: tuple[Floats, ...]
+    values: tuple[Floats, ...]
+    reference_logps: tuple[Floats, ...]
+
+
+class Learner:
+    """A policy with its optimiser. `scale` shrinks the step size; the guard lowers it when it rolls back."""
+
+    def __init__(self, policy: Policy, cfg: LearnConfig) -> None:
+        self.policy = policy
+        self.cfg = cfg
+        self.scale = 1.0
+        self.reference = _frozen_copy(policy) if cfg.ppo.kl_weight > 0 else None
+        self.optimiser = make_optimiser(
+            [
+                ([p for _, p in policy.policy_parameters()], cfg.ppo.learning_rate),
+                ([p for _, p in policy.critic_parameters()], cfg.ppo.critic_learning_rate),
+            ]
+        )
+
+    def update(self, experience: Experience, *, iteration: int, seed: int) -> dict[str, float]:
+        """Improve the policy on the experience; the figures say what happened, over all roles and for each."""
+        if not experience.transitions:
+            return {}
+        started = time.perf_counter()
+        before = self.look_back(experience)
+        looked = time.perf_counter()
+        credit = assign_credit(experience, before.values, self.cfg.credit)
+        set_step_size(self.optimiser, self.scale * min(1.0, (iteration + 1) / max(1, self.cfg.ppo.warmup)))
+        tally = Tally(sorted({t.role for t in experience.transitions}), self.policy.device)
+        for rows in _minibatches(len(experience.transitions), self.cfg, seed):
+            tally.end_step(self._step(experience, rows, before, credit, tally))
+        return {
+            **tally.figures(),
+            **_agreement(experience, before),
+            **_fit_of_values(experience, before, credit),
+            "learning_rate": self.optimiser.param_groups[0]["lr"],
+            "padding": self._padding(experience),
+            "seconds_look_back": looked - started,
+            "seconds_update": time.perf_counter() - looked,
+        }
+
+    @torch.no_grad()
+    def look_back(self, experience: Experience) -> Before:
+        """What policy, critic and reference say of the transitions before the update."""
+        lengths = [len(call.action_ids) for call in experience.transitions]
+        logps, values, reference_logps = ([np.zeros(length) for length in lengths] for _ in range(3))
+        needed = self.policy.value_head is not None or self.reference is not None
+        rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
+        for batch in self._pieces(experience, rows):
+            now = self._now(self.policy, batch)
+            _scatter(now.logp_N, batch.rows, logps)
+            _scatter(now.value_N, batch.rows, values)
+            if self.reference is not None:
+                _scatter(self._now(self.reference, batch).logp_N, batch.rows, reference_logps)
+        return Before(rows, tuple(logps), tuple(values), tuple(reference_logps))
+
+    def _step(self, experience: Experience, rows: Sequence[int], before: Before, credit: Credit, tally: Tally) -> float:
+        """One optimiser step on one mini-batch; gives the gradient's norm."""
+        calls = [experience.transitions[row] for row in rows]
+        lengths, roles = [len(call.action_ids) for call in calls], [call.role for call in calls]
+        weights = dict(zip(rows, token_weights(lengths, roles, self.cfg.ppo.weigh), strict=True))
+        total = torch.zeros((), device=self.policy.device)
+        for batch in self._pieces(experience, rows):
+            loss = ppo_loss(self._now(self.policy, batch), self._old(experience, batch, before, credit), self.cfg.ppo)
+            weighted = self._tokens([np.full_like(before.values[row], weights[row]) for row in batch.rows])
+            piece = (weighted * loss.total_N).sum()
+            torch.autograd.backward(piece)
+            total += piece.detach()
+            in_batch = [experience.transitions[row] for row in batch.rows]
+            tally.add(loss, [call.role for call in in_batch], [len(call.action_ids) for call in in_batch])
+        return take_step(self.optimiser, float(total), self.cfg.ppo.gradient_clip)
+
+    def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
+        """The calls of the named rows as batches on the device."""
+        lengths = [length_of(experience.transitions[row]) for row in rows]
+        for plan in plan_batches(lengths, self.cfg.policy.tokens_per_batch):
+            yield make_batch(experience.transitions, [rows[index] for index in plan]).to(self.policy.device)
+
+    def _now(self, policy: Policy, batch: Batch) -> Now:
+        now: Now = policy(batch, self.cfg.temperature, entropy_gradient=self.cfg.ppo.entropy_weight > 0)
+        return now
+
+    def _old(self, experience: Experience, batch: Batch, before: Before, credit: Credit) -> Old:
+        return Old(
+            logp_N=self._tokens([np.array(experience.transitions[row].logprobs) for row in batch.rows]),
+            value_N=self._tokens([before.values[row] for row in batch.rows]),
+            advantage_N=self._tokens([credit.advantages[row] for row in batch.rows]),
+            return_N=self._tokens([credit.returns[row] for row in batch.rows]),
+            reference_logp_N=self._tokens([before.reference_logps[row] for row in batch.rows])
+            if self.reference is not None
+            else None,
+        )
+
+    def _tokens(self, rows: Sequence[Floats]) -> Tensor:
+        return torch.from_numpy(np.concatenate(rows)).to(self.policy.device, torch.float32)
+
+    def _padding(self, experience: Experience) -> float:
+        lengths = [length_of(call) for call in experience.transitions]
+        return padding_share(lengths, plan_batches(lengths, self.cfg.policy.tokens_per_batch))
+
+
+def _frozen_copy(policy: Policy) -> Policy:
+    reference = copy.deepcopy(policy).eval()
+    return reference.requires_grad_(False)
+
+
+def _minibatches(num_transitions: int, cfg: LearnConfig, seed: int) -> Iterator[list[int]]:
+    """Every epoch shuffles anew and cuts into equal parts; fewer transitions than parts give fewer steps."""
+    shuffle = np.random.default_rng(seed)
+    for _ in range(cfg.ppo.epochs):
+        for part in np.array_split(shuffle.permutation(num_transitions), cfg.ppo.minibatches):
+            if len(part):
+                yield part.tolist()
+
+
+def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) -> None:
+    """Put a batch's per-token figures back to their transitions."""
+    if found_N is None:
+        return
+    flat = found_N.double().cpu().numpy()
+    ends = np.cumsum([len(into[row]) for row in rows])[:-1]
+    for row, piece in zip(rows, np.split(flat, ends), strict=True):
+        into[row] = piece
+
+
+def _agreement(experience: Experience, before: Before) -> dict[str, float]:
+    """How far the learner's log-probs are from the sampler's own, before the update: ideally nowhere."""
+    sampled = np.concatenate([np.array(experience.transitions[row].logprobs) for row in before.rows])
+    gap = np.abs(np.concatenate([before.logps[row] for row in before.rows]) - sampled)
+    return {"logp_gap": float(gap.mean()), "logp_gap_max": float(gap.max())}
+
+
+def _fit_of_values(experience: Experience, before: Before, credit: Credit) -> dict[str, float]:
+    roles = [call.role for call in experience.transitions]
+    figures = {"explained_variance": _explained(before.values, credit.returns)}
+    for role in sorted(set(roles)):
+        rows = [row for row, of in enumerate(roles) if of == role]
+        figures[f"explained_variance/{role}"] = _explained(
+            [before.values[row] for row in rows], [credit.returns[row] for row in rows]
+        )
+    return figures
+
+
+def _explained(values: Sequence[Floats], returns: Sequence[Floats]) -> float:
+    return explained_variance(torch.from_numpy(np.concatenate(values)), torch.from_numpy(np.concatenate(returns)))

@@ -1,0 +1,42 @@
+"""One optimiser step: the gradient is checked, clipped and only then taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class Diverged(Exception):
+    """A loss or a gradient that is not finite, or an update that went too far. Names what was seen."""
+
+
+def make_optimiser(groups: Sequence[tuple[list[nn.Parameter], float]]) -> torch.optim.AdamW:
+    """AdamW without decay over (parameters, step size) groups; empty groups are left out."""
+    rows: list[dict[str, Any]] = [{"params": params, "lr": rate, "peak": rate} for params, rate in groups if params]
+    fused = rows[0]["params"][0].is_cuda
+    return torch.optim.AdamW(rows, weight_decay=0.0, fused=fused)
+
+
+def set_step_size(optimiser: torch.optim.Optimizer, share: float) -> None:
+    """Every group's step size as a share of its peak."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["peak"] * share
+
+
+def take_step(optimiser: torch.optim.Optimizer, loss: float, max_norm: float) -> float:
+    """Step along the gradients at hand, group by group clipped to `max_norm`; gives the norm before clipping.
+
+    Raises Diverged, with the weights untouched, when the loss or the gradient is not finite.
+    """
+    norms = [float(nn.utils.clip_grad_norm_(group["params"], max_norm)) for group in optimiser.param_groups]
+    if not math.isfinite(loss) or not all(map(math.isfinite, norms)):
+        optimiser.zero_grad()
+        what = "loss" if not math.isfinite(loss) else "gradient"
+        raise Diverged(f"non-finite {what} (loss {loss}, gradient norm {max(norms)})")
+    optimiser.step()
+    optimiser.zero_grad()
+    return math.hypot(*norms)

@@ -1,0 +1,170 @@
+"""The one policy behind all roles, as the learner holds it: float32 weights, bfloat16 arithmetic on a GPU.
+
+Trained are all weights or low-rank adapters; the baseline is a value head on the shared trunk, a critic of its own,
+or nothing. It says of given tokens how likely they are, how undecided it was, and what it expected to earn.
+
+Shapes: B = calls, L = length, N = action tokens, H = hidden width, V = vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from jade.backbone.weights import resolve_weights
+from jade.config import BackboneConfig, PolicyConfig
+from jade.errors import ConfigError
+from jade.learn import attention
+from jade.learn.batches import Batch
+from jade.learn.likelihood import token_likelihood
+from jade.learn.loss import Now
+
+UNSUPPORTED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+"""Settings by which a model bends its logits after the projection; such models are refused rather than mistrained."""
+
+
+class Policy(nn.Module):
+    model: Any
+    critic: nn.Module | None
+    value_head: nn.Linear | None
+
+    def __init__(self, model: nn.Module, cfg: PolicyConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.cfg = cfg
+        if cfg.compile:
+            self.trunk.compile(dynamic=True)
+        self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
+        self.value_head = None if cfg.critic == "none" else _zero_head(self.causal.config.hidden_size)
+
+    @property
+    def causal(self) -> Any:
+        """The language model itself, with its adapters inside if it has any."""
+        return self.model.get_base_model() if hasattr(self.model, "peft_config") else self.model
+
+    @property
+    def trunk(self) -> nn.Module:
+        decoder: nn.Module = self.causal.get_decoder()
+        return decoder
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def forward(self, batch: Batch, temperature: float = 1.0, entropy_gradient: bool = False) -> Now:
+        """What the policy says of the batch's action tokens."""
+        trunk_NH = self._hidden(self.trunk, batch)
+        logp_N, entropy_N = token_likelihood(
+            trunk_NH,
+            self.causal.get_output_embeddings().weight,
+            batch.target_N,
+            temperature=temperature,
+            entropy_gradient=entropy_gradient,
+        )
+        return Now(logp_N, entropy_N, self._value(trunk_NH, batch))
+
+    def _hidden(self, trunk: nn.Module, batch: Batch) -> Tensor:
+        """The states from which the action tokens are predicted: one place before each."""
+        with torch.autocast(batch.ids_BL.device.type, torch.bfloat16, enabled=batch.ids_BL.is_cuda):
+            hidden_BLH: Tensor = trunk(input_ids=batch.ids_BL, use_cache=False).last_hidden_state
+        return hidden_BLH[batch.row_N, batch.column_N - 1]
+
+    def _value(self, trunk_NH: Tensor, batch: Batch) -> Tensor | None:
+        if self.value_head is None:
+            return None
+        if self.critic is not None:
+            seen_NH = self._hidden(self.critic, batch)
+        else:
+            seen_NH = trunk_NH if self.cfg.value_gradient else trunk_NH.detach()
+        value_N1: Tensor = self.value_head(seen_NH.float())
+        return value_N1[:, 0]
+
+    def policy_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """What the policy's own step size moves."""
+        yield from ((name, p) for name, p in self.named_parameters() if p.requires_grad and not _is_critics(name))
+
+    def critic_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        yield from ((name, p) for name, p in self.named_parameters() if p.requires_grad and _is_critics(name))
+
+    @torch.no_grad()
+    def sampler_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """What a sampler must copy to speak as this policy does, by the plain model's names; adapters are merged."""
+        if self.cfg.adapt == "full":
+            yield from self.causal.named_parameters()
+            return
+        for name, layer in self.causal.named_modules():
+            if hasattr(layer, "get_delta_weight"):
+                yield f"{name}.weight", layer.base_layer.weight + layer.get_delta_weight("default")
+
+
+def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> Policy:
+    """The policy that a backbone's weights begin with. The seed draws the adapters' first values."""
+    torch.manual_seed(seed)
+    model = load_model(resolve_weights(backbone.model))
+    if backbone.adapter is not None:
+        model = _with_adapter(model, backbone.adapter, cfg)
+    elif cfg.adapt == "lora":
+        model = _with_new_adapter(model, cfg)
+    policy = Policy(model, cfg)
+    if cfg.recompute:
+        policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
+    return policy.to(device_of(backbone)).train()
+
+
+def load_model(folder: Path) -> Any:
+    """A plain language model in float32, with our attention."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    cast(Any, disable_progress_bar)()
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=attention.register(), trust_remote_code=False
+    )
+    bent = [name for name in UNSUPPORTED if getattr(model.config, name, None) not in (None, 1.0)]
+    if bent:
+        raise ConfigError(f"backbone.model: {folder} sets {bent[0]}, which training does not support")
+    return model
+
+
+def device_of(backbone: BackboneConfig) -> torch.device:
+    if backbone.device != "auto":
+        return torch.device(backbone.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _with_new_adapter(model: Any, cfg: PolicyConfig) -> Any:
+    from peft import LoraConfig, get_peft_model
+
+    lora = LoraConfig(
+        r=cfg.lora_rank, lora_alpha=2 * cfg.lora_rank, target_modules=list(cfg.lora_targets), task_type="CAUSAL_LM"
+    )
+    try:
+        return get_peft_model(model, lora)
+    except ValueError as error:
+        raise ConfigError(f"learn.policy.lora_targets: {error}") from None
+
+
+def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
+    from peft import PeftModel
+
+    if not (adapter / "adapter_config.json").is_file():
+        raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
+    adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
+    return adapted if cfg.adapt == "lora" else adapted.merge_and_unload()
+
+
+def _zero_head(width: int) -> nn.Linear:
+    """A critic that begins by expecting nothing, so that it cannot mislead the first updates."""
+    head = nn.Linear(width, 1)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def _is_critics(name: str) -> bool:
+    return name.startswith(("critic.", "value_head."))

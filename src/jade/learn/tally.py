@@ -1,0 +1,53 @@
+"""Figures of an update, summed token by token on the device, for all roles together and for each.
+
+Shapes: N = action tokens of a piece, R = roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from jade.learn.loss import TokenLoss, sum_by_role
+
+TRACKED = ("policy", "value", "entropy", "reference_kl", "approx_kl", "clipped")
+
+
+class Tally:
+    """Running sums over one update."""
+
+    def __init__(self, roles: Sequence[str], device: torch.device) -> None:
+        self.roles = list(roles)
+        self._sums = {name: torch.zeros(len(self.roles), device=device) for name in TRACKED}
+        self._num_R = torch.zeros(len(self.roles), device=device)
+        self._norms: list[float] = []
+
+    def add(self, loss: TokenLoss, roles: Sequence[str], lengths: Sequence[int]) -> None:
+        """Count one piece; `roles` and `lengths` are those of its calls, in order."""
+        codes = torch.tensor([self.roles.index(role) for role in roles])
+        role_N = codes.repeat_interleave(torch.tensor(lengths)).to(self._num_R.device)
+        for name in TRACKED:
+            self._sums[name] += self._by_role(getattr(loss, f"{name}_N"), role_N)
+        self._num_R += self._by_role(torch.ones_like(loss.policy_N), role_N)
+
+    def _by_role(self, stat_N: Tensor, role_N: Tensor) -> Tensor:
+        return sum_by_role(stat_N, role_N, len(self.roles))
+
+    def end_step(self, norm: float) -> None:
+        self._norms.append(norm)
+
+    def figures(self) -> dict[str, float]:
+        """Means a token, over all and by role, and the steps' gradient norms."""
+        num_R = self._num_R.cpu()
+        sums = {name: sum_R.cpu() for name, sum_R in self._sums.items()}
+        overall = {name: float(sum_R.sum() / num_R.sum()) for name, sum_R in sums.items()}
+        by_role = {
+            f"{name}/{role}": float(sum_R[index] / num_R[index])
+            for name, sum_R in sums.items()
+            for index, role in enumerate(self.roles)
+        }
+        tokens = {f"tokens/{role}": float(num_R[index]) for index, role in enumerate(self.roles)}
+        norms = {"gradient_norm": max(self._norms), "optimiser_steps": float(len(self._norms))}
+        return overall | by_role | tokens | norms

@@ -1,0 +1,80 @@
+"""A tiny language model made from nothing: random weights, and a tokenizer trained on the text it will read.
+
+For tests and for the training run that a laptop can do. It is an ordinary Hugging Face folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+SPECIAL = ("<|im_end|>", "<|im_start|>", "<|pad|>")
+
+
+@dataclass(frozen=True, slots=True)
+class TinySize:
+    vocabulary: int = 2048
+    width: int = 128
+    layers: int = 4
+    heads: int = 4
+    key_value_heads: int = 2
+    positions: int = 4096
+
+
+def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = None, seed: int = 0) -> Path:
+    """Write a folder with config, tokenizer and random safetensors; the same seed and texts give the same folder."""
+    import torch
+    import transformers
+    from transformers.utils.logging import disable_progress_bar
+
+    # Untyped, and each draws a bar of its own.
+    llama, fast_tokenizer = cast(Any, transformers.LlamaForCausalLM), cast(Any, transformers.PreTrainedTokenizerFast)
+    cast(Any, disable_progress_bar)()
+    size = size or TinySize()
+    tokenizer = fast_tokenizer(
+        tokenizer_object=_train_tokenizer(texts, size.vocabulary),
+        eos_token=SPECIAL[0],
+        pad_token=SPECIAL[2],
+        chat_template=CHAT_TEMPLATE,
+    )
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=size.width,
+        intermediate_size=3 * size.width,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.key_value_heads,
+        max_position_embeddings=size.positions,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = llama(config)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    return out
+
+
+def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> object:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer

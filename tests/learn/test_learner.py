@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from learn_builders import make_experience, make_transition
+
+from jade.config import BackboneConfig, LearnConfig
+from jade.learn.learner import Learner
+from jade.learn.optimise import Diverged
+from jade.learn.policy import load_policy
+from jade.learn.transitions import Experience, of_roles
+
+SETTINGS = {"ppo": {"learning_rate": 1e-3, "minibatches": 2}, "credit": {"rule": "shared"}}
+
+
+def make_learner(tiny_model: Path, settings: dict[str, object] | None = None) -> Learner:
+    cfg = LearnConfig.model_validate(settings or SETTINGS)
+    return Learner(load_policy(BackboneConfig(model=str(tiny_model), device="cpu"), cfg.policy), cfg)
+
+
+def make_mixed(num: int = 12) -> Experience:
+    """Good planner calls, bad answerer calls, of different lengths."""
+    return make_experience(
+        [
+            make_transition(f"t{n}", role=role, num_tokens=2 + n % 5, outcome=float(role == "P"), first_id=first)
+            for n, (role, first) in zip(range(num), itertools.cycle([("P", 50), ("AG", 100)]), strict=False)
+        ]
+    )
+
+
+def as_sampled(learner: Learner, experience: Experience) -> Experience:
+    """The same calls with the log-probs that this policy itself gives them."""
+    logps = learner.look_back(experience).logps
+    pairs = zip(experience.transitions, logps, strict=True)
+    return make_experience([dataclasses.replace(t, logprobs=tuple(logp.tolist())) for t, logp in pairs])
+
+
+def weights_of(learner: Learner) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in learner.policy.parameters()]
+
+
+def test_an_update_makes_rewarded_calls_likelier_and_others_less_likely(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model)
+    experience = as_sampled(learner, make_mixed())
+    before = learner.look_back(experience).logps
+    learner.update(experience, iteration=0, seed=1)
+    after = learner.look_back(experience).logps
+    for transition, old, new in zip(experience.transitions, before, after, strict=True):
+        assert (new.sum() > old.sum()) == (transition.reward.outcome == 1.0)
+
+
+def test_identical_seeds_give_identical_updates(tiny_model: Path) -> None:
+    learners = [make_learner(tiny_model) for _ in range(2)]
+    figures = [learner.update(make_mixed(), iteration=0, seed=7) for learner in learners]
+    for one, other in zip(*map(weights_of, learners), strict=True):
+        assert torch.equal(one, other)
+    kept = [{k: v for k, v in f.items() if not k.startswith("seconds")} for f in figures]
+    assert kept[0] == kept[1]
+
+
+def test_pieces_of_any_size_give_the_same_step(tiny_model: Path) -> None:
+    results = []
+    for tokens_per_batch in (64, 4096):
+        learner = make_learner(tiny_model, SETTINGS | {"policy": {"tokens_per_batch": tokens_per_batch}})
+        learner.update(make_mixed(40), iteration=0, seed=3)
+        results.append(weights_of(learner))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+
+
+def test_frozen_roles_contribute_exactly_nothing(tiny_model: Path) -> None:
+    with_frozen, without = make_learner(tiny_model), make_learner(tiny_model)
+    trained = of_roles(make_mixed().transitions, ("P",))
+    bad = [make_transition(f"x{n}", role="AG", outcome=-9.0, num_tokens=9) for n in range(5)]
+    with_frozen.update(make_experience(of_roles([*trained, *bad], ("P",))), iteration=0, seed=2)
+    without.update(make_experience(trained), iteration=0, seed=2)
+    for one, other in zip(weights_of(with_frozen), weights_of(without), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_learning_rate_of_zero_moves_nothing(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model, {"ppo": {"learning_rate": 0.0, "critic_learning_rate": 0.0}})
+    before = weights_of(learner)
+    learner.update(make_mixed(), iteration=0, seed=0)
+    assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
+
+
+def test_figures_are_reported_over_all_and_for_each_role(tiny_model: Path) -> None:
+    figures = make_learner(tiny_model).update(make_mixed(), iteration=0, seed=0)
+    for name in ("policy", "value", "entropy", "approx_kl", "clipped", "explained_variance"):
+        assert {name, f"{name}/P", f"{name}/AG"} <= figures.keys()
+    assert figures["tokens/P"] + figures["tokens/AG"] == sum(len(t.action_ids) for t in make_mixed().transitions)
+    assert figures["padding"] <= 0.1
+    assert figures["optimiser_steps"] == 2
+
+
+def test_the_gap_to_the_sampler_is_zero_for_ones_own_log_probs(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model)
+    own = as_sampled(learner, make_mixed())
+    assert learner.update(own, iteration=0, seed=0)["logp_gap_max"] < 1e-6
+    other = make_learner(tiny_model)
+    assert other.update(make_mixed(), iteration=0, seed=0)["logp_gap_max"] > 1.0
+
+
+def test_the_critic_learns_to_expect_what_is_earned(tiny_model: Path) -> None:
+    settings = SETTINGS | {"ppo": {"learning_rate": 0.0, "critic_learning_rate": 0.02, "value_weight": 1.0}}
+    learner = make_learner(tiny_model, settings)
+    experience = make_experience([make_transition(f"t{n}", outcome=0.8) for n in range(8)])
+    for iteration in range(60):
+        learner.update(experience, iteration=iteration, seed=iteration)
+    assert float(learner.look_back(experience).values[0].mean()) == pytest.approx(0.8, abs=0.1)
+
+
+def test_a_divergence_from_the_start_is_priced(tiny_model: Path) -> None:
+    settings = SETTINGS | {"ppo": {"learning_rate": 1e-3, "kl_weight": 0.1, "minibatches": 1}}
+    learner = make_learner(tiny_model, settings)
+    experience = as_sampled(learner, make_mixed())
+    assert learner.update(experience, iteration=0, seed=0)["reference_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert learner.update(experience, iteration=1, seed=0)["reference_kl"] > 1e-5
+
+
+def test_a_warm_up_raises_the_step_size_iteration_by_iteration(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model, {"ppo": {"learning_rate": 1.0, "warmup": 4, "critic_learning_rate": 0.0}})
+    learner.scale = 0.0
+    assert learner.update(make_mixed(2), iteration=0, seed=0)["learning_rate"] == 0.0
+    learner.scale = 1e-6
+    assert learner.update(make_mixed(2), iteration=1, seed=0)["learning_rate"] == pytest.approx(0.5e-6)
+
+
+def test_a_gradient_that_is_not_finite_is_never_taken(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model)
+    before = weights_of(learner)
+    spoilt = [
+        dataclasses.replace(t, reward=dataclasses.replace(t.reward, outcome=float("nan")))
+        for t in make_mixed().transitions
+    ]
+    with pytest.raises(Diverged, match="non-finite"):
+        learner.update(make_experience(spoilt), iteration=0, seed=0)
+    assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
+
+
+def test_nothing_to_learn_from_is_no_update(tiny_model: Path) -> None:
+    assert make_learner(tiny_model).update(make_experience([]), iteration=0, seed=0) == {}
+
+
+def test_group_credit_needs_no_critic(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model, SETTINGS | {"credit": {"rule": "group"}, "policy": {"critic": "none"}})
+    rollouts = [make_transition(f"t{n}", outcome=float(n % 2), group="q") for n in range(4)]
+    figures = learner.update(make_experience(rollouts), iteration=0, seed=0)
+    assert figures["value"] == 0.0
+    assert figures["gradient_norm"] > 0

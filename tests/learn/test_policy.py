@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from learn_builders import make_transition
+from transformers import AutoModelForCausalLM
+
+from jade.config import BackboneConfig, PolicyConfig
+from jade.errors import ConfigError
+from jade.learn.batches import Batch, make_batch
+from jade.learn.likelihood import token_likelihood
+from jade.learn.policy import Policy, load_policy
+
+
+def load(tiny_model: Path, **settings: object) -> Policy:
+    return load_policy(BackboneConfig(model=str(tiny_model), device="cpu"), PolicyConfig.model_validate(settings))
+
+
+def some_batch(*num_tokens: int) -> Batch:
+    calls = [make_transition(num_tokens=n) for n in num_tokens]
+    return make_batch(calls, range(len(calls)))
+
+
+def move_every_weight(policy: Policy) -> None:
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for _, weight in policy.policy_parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=generator)
+
+
+def test_log_probs_equal_those_of_the_whole_model_call_by_call(tiny_model: Path) -> None:
+    policy, plain = load(tiny_model), AutoModelForCausalLM.from_pretrained(tiny_model)
+    said = policy(some_batch(3, 6, 2)).logp_N.split([3, 6, 2])
+    for logp, num_tokens in zip(said, (3, 6, 2), strict=True):
+        call = make_transition(num_tokens=num_tokens)
+        ids = torch.tensor([[*call.prompt_ids, *call.action_ids]])
+        expected = plain(input_ids=ids).logits.log_softmax(-1)[0, 1:-1].gather(1, ids[0, 2:, None])[:, 0]
+        torch.testing.assert_close(logp, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_padding_changes_nothing(tiny_model: Path) -> None:
+    policy = load(tiny_model)
+    alone, padded = policy(some_batch(3)), policy(some_batch(3, 40))
+    torch.testing.assert_close(alone.logp_N, padded.logp_N[:3], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("slice_size", [1, 7, 1000])
+def test_likelihoods_and_their_gradients_do_not_depend_on_the_slice(
+    slice_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(10, 8, generator=generator, requires_grad=True)
+    vocabulary, target = torch.randn(20, 8, generator=generator), torch.randint(20, (10,), generator=generator)
+    monkeypatch.setattr("jade.learn.likelihood.LOGITS_AT_ONCE", slice_size * 20)
+    logp, entropy = token_likelihood(hidden, vocabulary, target, temperature=0.7, entropy_gradient=True)
+    distribution = torch.distributions.Categorical(logits=hidden @ vocabulary.T / 0.7)
+    torch.testing.assert_close(logp, distribution.log_prob(target))
+    torch.testing.assert_close(entropy, distribution.entropy())
+    (ours,) = torch.autograd.grad((logp + entropy).sum(), hidden)
+    (theirs,) = torch.autograd.grad((distribution.log_prob(target) + distribution.entropy()).sum(), hidden)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_a_new_value_head_expects_nothing(tiny_model: Path) -> None:
+    assert load(tiny_model)(some_batch(4)).value_N.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(("value_gradient", "reaches"), [(True, True), (False, False)])
+def test_the_value_shapes_the_trunk_only_where_that_is_wanted(
+    tiny_model: Path, value_gradient: bool, reaches: bool
+) -> None:
+    policy = load(tiny_model, value_gradient=value_gradient)
+    assert policy.value_head is not None
+    torch.nn.init.ones_(policy.value_head.weight)
+    policy(some_batch(4)).value_N.sum().backward()
+    touched = any(weight.grad is not None and bool(weight.grad.any()) for _, weight in policy.policy_parameters())
+    assert touched == reaches
+    assert policy.value_head.weight.grad is not None
+
+
+def test_a_separate_critic_leaves_the_policy_alone(tiny_model: Path) -> None:
+    policy = load(tiny_model, critic="separate")
+    assert policy.value_head is not None
+    torch.nn.init.ones_(policy.value_head.weight)
+    policy(some_batch(4)).value_N.sum().backward()
+    assert all(weight.grad is None for _, weight in policy.policy_parameters())
+    assert any(weight.grad is not None for name, weight in policy.critic_parameters() if name.startswith("critic."))
+
+
+def test_without_a_critic_there_is_no_value(tiny_model: Path) -> None:
+    policy = load(tiny_model, critic="none")
+    assert policy(some_batch(4)).value_N is None
+    assert list(policy.critic_parameters()) == []
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_a_sampler_that_copies_the_weights_speaks_as_the_policy_does(tiny_model: Path, adapt: str) -> None:
+    policy, sampler = load(tiny_model, adapt=adapt), AutoModelForCausalLM.from_pretrained(tiny_model)
+    move_every_weight(policy)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    before = sampler(input_ids=ids).logits.detach()
+    with torch.no_grad():
+        own = dict(sampler.named_parameters())
+        for name, weight in policy.sampler_weights():
+            own[name].copy_(weight)
+    after, wanted = sampler(input_ids=ids).logits, policy.causal(input_ids=ids).logits
+    assert not torch.allclose(before, wanted, atol=1e-3)
+    torch.testing.assert_close(after, wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:
+    policy = load(tiny_model, adapt="lora", lora_rank=2)
+    assert all("lora_" in name for name, _ in policy.policy_parameters())
+
+
+def test_the_same_seed_begins_with_the_same_adapters(tiny_model: Path) -> None:
+    first, second = load(tiny_model, adapt="lora"), load(tiny_model, adapt="lora")
+    for (_, one), (_, other) in zip(first.policy_parameters(), second.policy_parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_recomputed_activations_give_the_same_gradient(tiny_model: Path) -> None:
+    gradients = []
+    for recompute in (False, True):
+        policy = load(tiny_model, recompute=recompute)
+        policy(some_batch(4, 6)).logp_N.sum().backward()
+        gradients.append([weight.grad for _, weight in policy.policy_parameters()])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_layers_that_do_not_exist_are_refused_by_the_name_of_their_field(tiny_model: Path) -> None:
+    with pytest.raises(ConfigError, match=r"learn\.policy\.lora_targets"):
+        load(tiny_model, adapt="lora", lora_targets=("no_such_layer",))
+
+
+def test_a_folder_that_is_no_adapter_is_refused_by_the_name_of_its_field(tiny_model: Path, tmp_path: Path) -> None:
+    backbone = BackboneConfig(model=str(tiny_model), device="cpu", adapter=tmp_path)
+    with pytest.raises(ConfigError, match=r"backbone\.adapter"):
+        load_policy(backbone, PolicyConfig(adapt="lora"))
