@@ -1,0 +1,123 @@
+"""Every row of the published table as a team configuration.
+
+What differs at inference is which workflows are legal; what differs in training is which roles learn. Only
+Search-R1, which is no team, and the oracle, which is no model, work a question in their own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from jade.config import ROLE_CODES, Config
+from jade.engine.solve import solve
+from jade.errors import ConfigError
+from jade.evaluate.oracle import solve_as_oracle
+from jade.evaluate.search_r1 import SEARCHER, read_searcher_prompt, solve_in_one_context
+from jade.team.crew import Crew
+from jade.types import Question, Trace
+
+Solver = Callable[[Question, Crew, int], Awaitable[Trace]]
+"""Works a question with a crew and a seed into a trace, and never raises."""
+
+EXECUTORS = tuple(code for code in ROLE_CODES if code != "P")
+
+
+async def _as_a_team(question: Question, crew: Crew, seed: int) -> Trace:
+    return await solve(question, crew, seed=seed)
+
+
+async def _as_one_policy(system: str, turns: int, question: Question, crew: Crew, seed: int) -> Trace:
+    return await solve_in_one_context(question, crew, system=system, turns=turns, seed=seed)
+
+
+def open_team(config: Config) -> Solver:
+    """The team's own way of working: Algorithm 1."""
+    return _as_a_team
+
+
+def open_searcher(config: Config) -> Solver:
+    """One policy in one context, under the prompt and the turns that the config names."""
+    return partial(_as_one_policy, read_searcher_prompt(config.team.prompts), config.eval.search_turns)
+
+
+def open_oracle(config: Config) -> Solver:
+    """Gold plans over the real retriever."""
+    return solve_as_oracle
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the table."""
+
+    name: str
+    title: str
+    workflows: tuple[str, ...] = ()
+    """What the planner may choose from; empty means all that is legal, or what the config says."""
+    child_workflows: tuple[str, ...] = ()
+    """The same for sub-questions."""
+    train_roles: tuple[str, ...] = ()
+    """Roles that learn when this method is trained (`learn.train_roles`)."""
+    note: str = ""
+    open_solver: Callable[[Config], Solver] = open_team
+    needs_model: bool = True
+
+
+METHODS: Mapping[str, Method] = {
+    row.name: row
+    for row in (
+        Method("no-retrieval", "No retrieval", ("AG",), note="answers from memory"),
+        Method("vanilla-rag", "Vanilla RAG", ("R,AG",), note="searches for the question as it stands"),
+        Method("rrr", "RRR", ("QR,R,AG",), train_roles=("QR",), note="learns to rewrite the query"),
+        Method("bgm", "BGM", ("R,DS,AG",), train_roles=("DS",), note="learns to select documents"),
+        Method(
+            "mmoa-rag",
+            "MMOA-RAG",
+            ("QR,R,DS,AG",),
+            train_roles=("QR", "DS", "AG"),
+            note="a fixed pipeline, trained jointly",
+        ),
+        Method(
+            "adaptive-rag",
+            "Adaptive-RAG",
+            ("AG", "R,AG", "QDS"),
+            ("R,AG",),
+            train_roles=("P",),
+            note="routes among no retrieval, one round and several rounds",
+        ),
+        Method(
+            "search-r1",
+            "Search-R1",
+            train_roles=(SEARCHER,),
+            note="one policy that searches and answers in one context",
+            open_solver=open_searcher,
+        ),
+        Method("mao-arag", "MAO-ARAG", train_roles=("P",), note="the planner learns, executors are frozen"),
+        Method(
+            "executors-only", "Executors only", train_roles=EXECUTORS, note="executors learn, the planner is frozen"
+        ),
+        Method("jade", "JADE", train_roles=ROLE_CODES, note="all roles learn together"),
+        Method(
+            "oracle",
+            "Oracle",
+            note="gold plans, selection and reading over the real retriever: its ceiling",
+            open_solver=open_oracle,
+            needs_model=False,
+        ),
+    )
+}
+
+
+def find_method(name: str) -> Method:
+    if name not in METHODS:
+        raise ConfigError(f"unknown method {name!r}: choose from {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def configure(method: Method, config: Config) -> Config:
+    """The config under which a method runs: its workflows, and everything else as it was."""
+    if not method.workflows:
+        return config
+    plans = {"workflows": method.workflows, "child_workflows": method.child_workflows}
+    return config.model_copy(update={"team": config.team.model_copy(update=plans)})
