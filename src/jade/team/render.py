@@ -39,5 +39,5 @@ def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:
 
 
 def _document(number: int, passage: Passage) -> str:
-    title = f" ({quote(passage.title)})" if passage.title else ""
+    title = f" ({quote(passage.title, MAX_PASSAGE_WORDS)})" if passage.title else ""
     return f"Document{number}{title}: {quote(passage.text, MAX_PASSAGE_WORDS)}"
