@@ -1,0 +1,33 @@
+"""`jade world`: write the built-in world to a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    out: Annotated[Path, typer.Option(help="The folder to write; a world that is there is replaced.")],
+    pages: Annotated[int, typer.Option(help="Pages of the encyclopaedia, 50 to 100000.")] = 300,
+    questions: Annotated[int, typer.Option(help="Questions in all; a tenth each for dev and test.")] = 300,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same world.")] = 0,
+) -> None:
+    """Make a fictional country: pages to search and questions with known answers."""
+    from jade.corpus.world import check_place, check_world, make_world, write_world
+    from jade.errors import JadeError
+
+    check_place(out)
+    world = make_world(pages, questions, seed)
+    if complaints := check_world(world):
+        raise JadeError(f"the world of seed {seed} is unsound: {complaints[0]}; please report it")
+    write_world(world, out)
+    typer.echo(f"{world.country}: {len(world.pages)} pages, {len(world.questions)} questions in {out}")
+    for kind in dict.fromkeys(question.metadata["kind"] for question in world.questions):
+        sizes = {
+            split: [question for question in asked if question.metadata["kind"] == kind]
+            for split, asked in world.splits.items()
+        }
+        counts = ", ".join(f"{len(asked)} {split}" for split, asked in sizes.items())
+        typer.echo(f"{kind:>9}: {counts}; {sizes['train'][0].text}")
