@@ -6,19 +6,17 @@ they come from, and the folder is half the size of float32. Tied matrices are st
 
 from __future__ import annotations
 
-import contextlib
-import io
 import mmap
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-from transformers.utils import logging as transformers_logging
 
+from jade.backbone.local_quiet import hushed
 from jade.errors import WeightsMissing
 
 GGUF_STRING = 8
@@ -42,7 +40,7 @@ PRE_TOKENIZERS: dict[str, Callable[[], Any]] = {"smollm": _digits_one_by_one}
 def write_folder(gguf: Path, out: Path) -> None:
     """Fill `out` with model.safetensors, config, tokenizer and chat template."""
     try:
-        with _quiet():
+        with hushed():
             model, tokenizer = _load(gguf)
     except WeightsMissing:
         raise
@@ -50,7 +48,7 @@ def write_folder(gguf: Path, out: Path) -> None:
         raise WeightsMissing(f"{gguf} cannot be read as a GGUF model ({type(error).__name__}: {error})") from error
     _tie_again(model)
     _end_turns(model, tokenizer)
-    with _quiet():
+    with hushed():
         model.to(torch.bfloat16).save_pretrained(out)
         tokenizer.save_pretrained(out)
 
@@ -98,17 +96,3 @@ def _end_turns(model: Any, tokenizer: Any) -> None:
         tokenizer.eos_token = END_OF_TURN
         tokenizer.chat_template = tokenizer.chat_template or CHATML
     model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """transformers and gguf draw bars of their own, each another way; the caller has one already."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        transformers_logging.enable_progress_bar()
-        transformers_logging.set_verbosity(verbosity)

@@ -238,7 +238,8 @@ def _require_space(folder: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < num_bytes:
         raise WeightsMissing(
-            f"{folder} has {free / 1e6:.0f} MB free and {num_bytes / 1e6:.0f} MB are needed; set JADE_CACHE to another disk"
+            f"{folder} has {free / 1e6:.0f} MB free and {num_bytes / 1e6:.0f} MB are needed; "
+            "set JADE_CACHE to a folder on another disk"
         )
 
 

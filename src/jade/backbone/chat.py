@@ -1,0 +1,106 @@
+"""A prompt becomes token ids, by the model's own chat template, in one place for sampling and for training.
+
+Text that a prompt carries is data: a special token spelled out in it (an end-of-turn mark in a passage) is broken up,
+so it can never end the turn or open another. A prompt that is too long loses the middle of its user part, where
+passages stand, and says so in the text; its beginning and end, where the question stands, are kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jade.errors import BackboneFailed
+from jade.types import Prompt
+
+PROBES = ("a", "0")
+"""Two user texts that share no first token: what their prompts have in common is the fixed part."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedPrompt:
+    """`num_cut` tokens of the user part were left out (0 almost always: the engine trims passages before)."""
+
+    ids: tuple[int, ...]
+    num_cut: int = 0
+
+
+class ChatFormat:
+    """How one model's tokenizer writes prompts and replies."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        special = {str(token) for token in tokenizer.all_special_tokens}
+        special |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        longest_first = sorted(filter(None, special), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self.fixed_prefix = functools.lru_cache(maxsize=256)(self._fixed_prefix)
+
+    def encode(self, prompt: Prompt, max_tokens: int) -> EncodedPrompt:
+        """Raises BackboneFailed when not even the fixed part has room."""
+        (ids,) = self.encode_all([prompt])
+        return self.cut_to(prompt, ids, max_tokens)
+
+    def encode_all(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+        """All at once, because the tokenizer works on many texts in parallel; of any length."""
+        return self._ids([self._render(prompt.system, prompt.user) for prompt in prompts])
+
+    def cut_to(self, prompt: Prompt, ids: tuple[int, ...], max_tokens: int) -> EncodedPrompt:
+        return EncodedPrompt(ids) if len(ids) <= max_tokens else self._cut(prompt, len(ids), max_tokens)
+
+    def encode_reply(self, text: str) -> tuple[int, ...]:
+        """What a model would have to sample to say this, its end of turn included."""
+        (ids,) = self._ids([self._plain(text)])
+        return (*ids, self.tokenizer.eos_token_id)
+
+    def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of sampled tokens, without special ones."""
+        texts: list[str] = self.tokenizer.batch_decode(
+            [list(row) for row in rows], skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return texts
+
+    def _fixed_prefix(self, system: str) -> tuple[int, ...]:
+        """The token ids that every prompt with this system text begins with."""
+        one, other = self._ids([self._render(system, probe) for probe in PROBES])
+        return one[: common_length(one, other)]
+
+    def _render(self, system: str, user: str) -> str:
+        system, user = self._plain(system), self._plain(user)
+        if not self.tokenizer.chat_template:
+            return f"{system}\n\n{user}\n"
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return text
+
+    def _plain(self, text: str) -> str:
+        return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+
+    def _ids(self, texts: list[str]) -> list[tuple[int, ...]]:
+        rows = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return [tuple(row) for row in rows]
+
+    def _cut(self, prompt: Prompt, num_tokens: int, max_tokens: int) -> EncodedPrompt:
+        (user,) = self._ids([self._plain(prompt.user)])
+        room = len(user) - (num_tokens - max_tokens)
+        while room > 0:
+            head, tail = user[: (room + 1) // 2], user[len(user) - room // 2 :]
+            num_cut = len(user) - len(head) - len(tail)
+            texts = self.decode_all([head, tail])
+            (ids,) = self._ids([self._render(prompt.system, f"\n[… {num_cut} tokens left out …]\n".join(texts))])
+            if len(ids) <= max_tokens:
+                return EncodedPrompt(ids, num_cut)
+            room -= len(ids) - max_tokens
+        raise BackboneFailed(
+            f"the {prompt.role} prompt has {num_tokens} tokens and its fixed part alone exceeds max_prompt_tokens = "
+            f"{max_tokens}; raise backbone.max_prompt_tokens or shorten the role's prompt file"
+        )
+
+
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many leading ids two rows share."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))

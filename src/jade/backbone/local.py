@@ -1,0 +1,181 @@
+"""A language model in this process: continuous batching over slots, its own sampling, log-probs of what it sampled.
+
+- The same seed draws the same tokens whatever else is in the batch (up to floating-point noise); see local_sampling for
+  what the log-probs are, and constrain for `Sampling.choices`.
+- The keys and values of a role's fixed prompt are computed once for each policy version.
+- An error of the model is a BackboneFailed for the requests it hit; the backbone lives on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jade.backbone.chat import ChatFormat
+from jade.backbone.local_adapters import copy_weights
+from jade.backbone.local_driver import Driver, InlineDriver, ThreadDriver
+from jade.backbone.local_engine import Counts, Engine, Limits
+from jade.backbone.local_job import Job, Ticket
+from jade.backbone.local_quiet import hushed
+from jade.backbone.local_runner import Runner
+from jade.backbone.progress import Progress, terminal_progress
+from jade.backbone.weights import resolve_weights
+from jade.config import BackboneConfig
+from jade.errors import BackboneFailed, ConfigError, WeightsMissing
+from jade.types import Generation, Prompt, Sampling
+
+Weights = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
+
+
+class LocalBackbone:
+    """One model, or one adapter over a model that other backbones share."""
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        device: str | torch.device = "auto",
+        dtype: torch.dtype | None = None,
+        max_batch: int = 64,
+        max_prompt_tokens: int = 3072,
+        threads: int = 0,
+        inline: bool = False,
+        prefill_tokens: int | None = None,
+        steps_per_check: int | None = None,
+    ) -> None:
+        """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
+        if threads:
+            torch.set_num_threads(threads)
+        place = pick_device(str(device))
+        model = model.to(device=place, dtype=dtype or model.dtype)
+        on_gpu = place.type == "cuda"
+        limits = Limits(
+            max_batch=max_batch,
+            max_prompt_tokens=max_prompt_tokens,
+            prefill_tokens=prefill_tokens or (32768 if on_gpu else 4096),
+            steps_per_check=steps_per_check or (8 if on_gpu else 1),
+        )
+        self._runner = Runner(model, eos_ids(model, tokenizer))
+        self.chat = ChatFormat(tokenizer)
+        self._engine = Engine(self._runner, self.chat, limits)
+        self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, threads)
+        self._adapter: str | None = None
+        self._sharers = [self]
+
+    @classmethod
+    def open(cls, config: BackboneConfig, progress: Progress = terminal_progress) -> LocalBackbone:
+        """Load what the config names; the first time a shipped model is fetched."""
+        device = pick_device(config.device)
+        dtype = pick_dtype(config.dtype, device)
+        model, tokenizer = load_model(resolve_weights(config.model, progress=progress), dtype)
+        backbone = cls(
+            model,
+            tokenizer,
+            device=device,
+            dtype=dtype,
+            max_batch=config.max_batch,
+            max_prompt_tokens=config.max_prompt_tokens,
+            threads=config.threads,
+            inline=config.inline,
+        )
+        return backbone.with_adapter(config.adapter) if config.adapter else backbone
+
+    def with_adapter(self, folder: Path) -> LocalBackbone:
+        """A backbone that speaks through a LoRA adapter over this one's model, which stays in memory once."""
+        other = object.__new__(LocalBackbone)
+        other.__dict__.update(self.__dict__)
+        other._adapter = self._runner.adapters.load(folder)
+        self._sharers.append(other)
+        return other
+
+    @property
+    def policy_version(self) -> int:
+        return self._engine.policy_version
+
+    @property
+    def counts(self) -> Counts:
+        """What the engine has done so far (a copy)."""
+        return replace(self._engine.counts)
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        self._require_open()
+        job = Job(prompt, sampling, self._adapter, Ticket.here())
+        self._driver.submit(job)
+        try:
+            generation: Generation = await job.ticket.future
+        except BaseException:
+            job.cancelled = True  # the engine frees the slot before its next step
+            raise
+        return generation
+
+    async def update_weights(self, named_tensors: Weights, version: int) -> None:
+        """Overwrite weights when the requests under way have ended; later ones carry `version`.
+
+        Names are those of the model's state dict; on a backbone with an adapter also those of an adapter file, for the
+        adapter's own weights. Either all tensors are taken or none.
+        """
+        self._require_open()
+        ticket = Ticket.here()
+
+        def apply() -> int:
+            copy_weights(self._runner.model, named_tensors, self._adapter)
+            return version
+
+        self._driver.update(apply, ticket)
+        await ticket.future
+
+    async def close(self) -> None:
+        """The model is let go when all who share it have closed."""
+        if self not in self._sharers:
+            return
+        self._sharers.remove(self)
+        if not self._sharers:
+            await self._driver.close()
+
+    def _require_open(self) -> None:
+        if self not in self._sharers:
+            raise BackboneFailed("the backbone was closed")
+
+
+def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Model and tokenizer of a folder of safetensors; no code that came with them is run."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    plain = {"trust_remote_code": False, "local_files_only": True}
+    try:
+        with hushed():
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True, **plain)
+            tokenizer = AutoTokenizer.from_pretrained(folder, **plain)
+    except Exception as error:  # a damaged folder can fail in any parser
+        raise WeightsMissing(f"model folder {folder} cannot be loaded ({type(error).__name__}: {error})") from error
+    return model, tokenizer
+
+
+def eos_ids(model: Any, tokenizer: Any) -> set[int]:
+    """Every token that ends a turn, by the model's and the tokenizer's word."""
+    named = getattr(model.generation_config, "eos_token_id", None)
+    given = named if isinstance(named, list) else [named]
+    return {int(token) for token in (*given, tokenizer.eos_token_id) if token is not None}
+
+
+def pick_device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"backbone.device: {name!r} is no device; give cpu, cuda or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"backbone.device: {name!r} was asked for and this torch finds no GPU; give cpu or auto")
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    return names.get(name) or (torch.bfloat16 if device.type == "cuda" else torch.float32)

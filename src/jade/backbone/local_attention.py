@@ -1,0 +1,165 @@
+"""Attention for transformers models that reads and writes slots instead of a cache object.
+
+A model whose attention implementation is `ATTENTION` is called with all tokens of all requests in one row (no padding)
+and a layout that says which token belongs to which slot and position. Called without a layout it is plain SDPA.
+
+N = tokens in the row, B = requests, H = query heads, K = key-value heads, G = H / K, D = head size, P = positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention as sdpa
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from jade.errors import BackboneFailed
+
+ATTENTION = "jade_slots"
+
+
+class Layout(Protocol):
+    """Where the tokens of this call stand."""
+
+    position_N: Tensor
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
+        """Store the new keys and values, and attend to all that each token may see."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One request in a prefill: its tokens' place in the row, and how many positions stood in its slot before."""
+
+    slot: int
+    start: int
+    stop: int
+    num_before: int
+
+    @property
+    def num_seen(self) -> int:
+        return self.num_before + self.stop - self.start
+
+
+class PrefillLayout:
+    """Several prompts, or what follows their cached prefixes, one after the other."""
+
+    def __init__(self, kv: Tensor, spans: Sequence[Span]) -> None:
+        self._kv, self._spans = kv, spans
+        # Index tensors are built on the host and sent once each: a launch for every request would cost more.
+        self.position_N = self._sent(torch.cat([torch.arange(span.num_before, span.num_seen) for span in spans]))
+        self._slot_N = self._sent(_repeated([(span.slot, span.stop - span.start) for span in spans]))
+        self._attend = self._packed if kv.is_cuda and kv.dtype != torch.float32 else self._one_by_one
+        self._prepare_packed() if kv.is_cuda and kv.dtype != torch.float32 else self._prepare_masks()
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
+        keys, values = self._kv[layer]
+        keys[self._slot_N, self.position_N] = k_NKD
+        values[self._slot_N, self.position_N] = v_NKD
+        return self._attend(keys, values, q_NHD, scale)
+
+    def _prepare_masks(self) -> None:
+        ones = [
+            torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=self._kv.device)
+            for span in self._spans
+        ]
+        self._masks = [mask.tril(span.num_before) for mask, span in zip(ones, self._spans, strict=True)]
+
+    def _one_by_one(self, keys: Tensor, values: Tensor, q_NHD: Tensor, scale: float | None) -> Tensor:
+        out_NHD = torch.empty_like(q_NHD)
+        for span, mask in zip(self._spans, self._masks, strict=True):
+            q = q_NHD[None, span.start : span.stop].transpose(1, 2)
+            k = keys[None, span.slot, : span.num_seen].transpose(1, 2)
+            v = values[None, span.slot, : span.num_seen].transpose(1, 2)
+            out = sdpa(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+            out_NHD[span.start : span.stop] = out[0].transpose(0, 1)
+        return out_NHD
+
+    def _prepare_packed(self) -> None:
+        spans = self._spans
+        self._seen_slot = self._sent(_repeated([(span.slot, span.num_seen) for span in spans]))
+        self._seen_position = self._sent(torch.cat([torch.arange(span.num_seen) for span in spans]))
+        self._ends_q = self._sent(_ends([span.stop - span.start for span in spans]))
+        self._ends_k = self._sent(_ends([span.num_seen for span in spans]))
+        self._max_q = max(span.stop - span.start for span in spans)
+        self._max_k = max(span.num_seen for span in spans)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self._kv.device, non_blocking=True)
+
+    def _packed(self, keys: Tensor, values: Tensor, q_NHD: Tensor, scale: float | None) -> Tensor:
+        """All requests in one kernel; its causal mask is aligned at the end, which is what a prefix needs."""
+        out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
+            q_NHD,
+            keys[self._seen_slot, self._seen_position],
+            values[self._seen_slot, self._seen_position],
+            self._ends_q, self._ends_k, self._max_q, self._max_k,
+            0.0, True, False, scale=scale,
+        )[0]  # fmt: skip
+        return out_NHD
+
+
+class DecodeLayout:
+    """One new token for each of the first B slots, of which at most `num_positions` are in use."""
+
+    def __init__(self, kv: Tensor, position_B: Tensor, num_positions: int) -> None:
+        num_rows = position_B.shape[0]
+        self.position_N = position_B
+        self._kv = kv[:, :, :num_rows]
+        self._seen = slice(num_positions)
+        self._row_B = torch.arange(num_rows, device=kv.device)
+        seen_BP = torch.arange(num_positions, device=kv.device) <= position_B[:, None]
+        bias_BP = torch.zeros(seen_BP.shape, dtype=kv.dtype, device=kv.device).masked_fill_(~seen_BP, -torch.inf)
+        self._bias_B11P = bias_BP[:, None, None]
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
+        keys, values = self._kv[layer]
+        keys[self._row_B, self.position_N] = k_NKD
+        values[self._row_B, self.position_N] = v_NKD
+        num_rows, num_heads, head_size = q_NHD.shape
+        # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
+        q_BKGD = q_NHD.reshape(num_rows, k_NKD.shape[1], -1, head_size)
+        k_BKPD, v_BKPD = keys[:, self._seen].transpose(1, 2), values[:, self._seen].transpose(1, 2)
+        out_BKGD = sdpa(q_BKGD, k_BKPD, v_BKPD, attn_mask=self._bias_B11P, scale=scale)
+        return out_BKGD.reshape(num_rows, num_heads, head_size)
+
+
+def slot_attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    jade_layout: Layout | None = None,
+    **options: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """What transformers calls in every layer; shapes are [1, heads, N, D] in and [1, N, heads, D] out."""
+    if jade_layout is None:
+        out, weights = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
+        return out, weights
+    unsupported = [name for name in ("sliding_window", "softcap", "position_bias") if options.get(name) is not None]
+    if unsupported:
+        raise BackboneFailed(f"this model's attention uses {unsupported[0]}, which the local backbone cannot serve")
+    q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    return jade_layout.attend(module.layer_idx, q_NHD, k_NKD, v_NKD, scaling)[None], None
+
+
+def _repeated(runs: Sequence[tuple[int, int]]) -> Tensor:
+    """[(value, how often), …] as one row."""
+    return torch.cat([torch.full((count,), value) for value, count in runs])
+
+
+def _ends(lengths: Sequence[int]) -> Tensor:
+    return torch.tensor([0, *lengths]).cumsum(0).int()
+
+
+AttentionInterface.register(ATTENTION, slot_attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,0 +1,150 @@
+"""Runs a transformers model over slots: a prefill admits requests, a decode step advances every busy slot by a token.
+
+The decode step is a function of tensors at fixed addresses, so on a GPU the same code is captured once for each batch
+shape and replayed. Requests are told apart by rows alone; who they are is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jade.backbone.local_adapters import AdapterSet
+from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PrefillLayout, Span
+from jade.backbone.local_graphs import DecodeGraphs
+from jade.backbone.local_sampling import Draw, draw_tokens, seed_word, uniforms
+from jade.backbone.local_slots import CacheShape, Slots
+from jade.errors import ConfigError
+from jade.types import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request that enters a slot. The first `num_cached` positions of the slot are filled already."""
+
+    slot: int
+    prompt_ids: Sequence[int]
+    num_cached: int
+    limit: int
+    sampling: Sampling
+
+
+class Runner:
+    """A model, ready to work on slots."""
+
+    def __init__(self, model: Any, eos_ids: Iterable[int]) -> None:
+        _require_plain_attention(model.config)
+        model.set_attn_implementation(ATTENTION)
+        self.model = model.eval()
+        self.device: torch.device = model.device
+        self.eos_ids = tuple(sorted(eos_ids))
+        self._eos = torch.tensor(self.eos_ids or (-1,), device=self.device)
+        # transformers passes a four-dimensional mask on as it is; this one only keeps it from building another.
+        self._no_mask = torch.empty(1, 1, 1, 1, device=self.device)
+        self._graphs = DecodeGraphs() if self.device.type == "cuda" else None
+        self.adapters = AdapterSet(model)
+        self.vocabulary_size = int(model.get_output_embeddings().weight.shape[0])
+        self.max_positions = int(model.config.max_position_embeddings)
+
+    def new_slots(self) -> Slots:
+        return Slots(CacheShape.of(self.model.config), self.device, self.model.dtype)
+
+    @torch.inference_mode()
+    def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
+        """Read the prompts, and sample the first token of each."""
+        spans, row = [], [one.prompt_ids[one.num_cached :] for one in admitted]
+        start = 0
+        for one, ids in zip(admitted, row, strict=True):
+            spans.append(Span(one.slot, start, start + len(ids), one.num_cached))
+            start += len(ids)
+        slot_B = torch.tensor([one.slot for one in admitted]).to(self.device)
+        _enter(slots, slot_B, admitted)
+        layout = PrefillLayout(slots.kv, spans)
+        ids_N = torch.tensor([token for ids in row for token in ids]).to(self.device)
+        last_B = torch.tensor([span.stop - 1 for span in spans]).to(self.device)
+        logits_BV = self._logits(ids_N, layout, keep=last_B)
+        self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
+
+    @torch.inference_mode()
+    def decode(
+        self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None = None
+    ) -> None:
+        """Sample one more token for each of the first `num_rows` slots that is not done."""
+        if self._graphs is None or allowed_BV is not None:
+            return self._decode(slots, num_rows, num_positions, how, allowed_BV)
+        rows, positions = self._graphs.shape(slots, num_rows, num_positions)
+        self._graphs.replay(slots, (rows, positions, how), lambda: self._decode(slots, rows, positions, how, None))
+
+    def _decode(self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None) -> None:
+        row_B = torch.arange(num_rows, device=self.device)
+        # The newest sampled token is not in the keys yet: it stands right behind what is.
+        position_B = slots.prompt_length[:num_rows] + slots.num_sampled[:num_rows] - 1
+        layout = DecodeLayout(slots.kv, position_B.clamp(min=0), num_positions)
+        logits_BV = self._logits(slots.last_token[:num_rows], layout, keep=0)
+        self._record(slots, row_B, logits_BV, how, allowed_BV)
+
+    def _logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | int) -> Tensor:
+        out = self.model(
+            input_ids=ids_N[None],
+            position_ids=layout.position_N[None],
+            attention_mask=self._no_mask,
+            use_cache=False,
+            logits_to_keep=keep,
+            jade_layout=layout,
+        )
+        logits: Tensor = out.logits[0]
+        return logits.float()
+
+    def _record(self, slots: Slots, row_B: Tensor, logits_BV: Tensor, how: Draw, allowed_BV: Tensor | None) -> None:
+        """Draw, and write down what was drawn; rows that are done stay as they are."""
+        if allowed_BV is not None:
+            logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
+        step_B, alive_B = slots.num_sampled[row_B], ~slots.done[row_B]
+        uniform_B = uniforms(slots.seed[row_B], step_B)
+        token_B, logp_B = draw_tokens(logits_BV, slots.temperature[row_B], slots.top_p[row_B], uniform_B, how)
+        column_B = step_B.clamp(max=slots.num_new - 1)
+        slots.token[row_B, column_B] = torch.where(alive_B, token_B, slots.token[row_B, column_B])
+        slots.logp[row_B, column_B] = torch.where(alive_B, logp_B, slots.logp[row_B, column_B])
+        slots.last_token[row_B] = torch.where(alive_B, token_B, slots.last_token[row_B])
+        slots.num_sampled[row_B] = step_B + alive_B
+        ended_B = (token_B[:, None] == self._eos).any(dim=1) | (step_B + 1 >= slots.limit[row_B])
+        slots.done[row_B] |= ended_B
+
+
+def draw_for(samplings: Iterable[Sampling]) -> Draw:
+    """The cheapest way of drawing that serves all of these."""
+    drawn = [sampling for sampling in samplings if sampling.temperature > 0]
+    if not drawn:
+        return Draw.GREEDY
+    return Draw.NUCLEUS if any(sampling.top_p < 1 for sampling in drawn) else Draw.FULL
+
+
+def _enter(slots: Slots, slot_B: Tensor, admitted: Sequence[Admission]) -> None:
+    """Set the slots' state, field by field for all requests at once."""
+    samplings = [one.sampling for one in admitted]
+    fresh = {
+        "prompt_length": [len(one.prompt_ids) for one in admitted],
+        "num_sampled": [0] * len(admitted),
+        "limit": [one.limit for one in admitted],
+        "seed": [seed_word(sampling.seed) for sampling in samplings],
+        "temperature": [sampling.temperature for sampling in samplings],
+        "top_p": [sampling.top_p for sampling in samplings],
+        "done": [False] * len(admitted),
+    }
+    for name, values in fresh.items():
+        field = getattr(slots, name)
+        field[slot_B] = torch.tensor(values, dtype=field.dtype).to(field.device)
+
+
+def _require_plain_attention(config: Any) -> None:
+    windowed = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if windowed or kinds != {"full_attention"}:
+        raise ConfigError(
+            f"model type {config.model_type!r} uses sliding-window or other special attention; "
+            "serve it with an OpenAI-compatible server and give its URL instead"
+        )

@@ -1,0 +1,132 @@
+"""The memory of a running batch: keys and values, and the state of every request, in fixed tensors.
+
+Slots 0 … n-1 are always the busy ones, so a decode step reads slices and never gathers. Everything a step reads or
+writes lives here, at addresses that change only when the memory grows: that is what lets a step be captured as a graph.
+
+S = slots, P = positions, K = key-value heads, D = head size, M = new tokens.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+IDLE_STATE: dict[str, tuple[torch.dtype, float]] = {
+    "prompt_length": (torch.long, 1),
+    "num_sampled": (torch.long, 0),
+    "limit": (torch.long, 0),
+    "last_token": (torch.long, 0),
+    "seed": (torch.long, 0),
+    "temperature": (torch.float32, 0),
+    "top_p": (torch.float32, 1),
+    "done": (torch.bool, True),
+}
+"""What is known of each slot, and its value while nobody is in it."""
+GRAINS = (1, 128, 32)
+"""Slots, positions and new tokens are reserved in multiples of these."""
+MEMORY_SHARE = 0.6
+"""Of the memory that is free, what growing keys and values may take (the old ones live until they are copied)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShape:
+    """What a model's config says about its keys and values."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_size: int
+
+    @classmethod
+    def of(cls, config: Any) -> CacheShape:
+        head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        return cls(config.num_hidden_layers, config.num_key_value_heads, head_size)
+
+
+class Slots:
+    """Grows by what is asked for, or by half; `generation` counts the times its tensors moved."""
+
+    def __init__(self, shape: CacheShape, device: torch.device, dtype: torch.dtype) -> None:
+        self._shape, self._device, self._dtype = shape, device, dtype
+        self.generation = 0
+        self.num_slots = self.num_positions = self.num_new = 0
+        self._allocate(*GRAINS)
+
+    def reserve(self, num_slots: int, num_positions: int, num_new: int) -> None:
+        """Make room; what the slots hold is kept."""
+        wanted = (num_slots, num_positions, num_new)
+        held = (self.num_slots, self.num_positions, self.num_new)
+        if any(want > have for want, have in zip(wanted, held, strict=True)):
+            self._allocate(*map(_grown, held, wanted, GRAINS))
+
+    def fits(self, num_slots: int, num_positions: int) -> bool:
+        """Whether memory can be had for this many; asked before a request is admitted beside others."""
+        if num_slots <= self.num_slots and num_positions <= self.num_positions:
+            return True
+        slots = _grown(self.num_slots, num_slots, GRAINS[0])
+        positions = _grown(self.num_positions, num_positions, GRAINS[1])
+        shape = self._shape
+        values = 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * slots * positions
+        return values * self._dtype.itemsize <= MEMORY_SHARE * free_memory(self._device)
+
+    def move(self, sources: Sequence[int], targets: Sequence[int], num_positions: int) -> None:
+        """Copy slots over others, all at once, and leave the old ones idle."""
+        source = torch.tensor(sources).to(self._device)
+        target = torch.tensor(targets).to(self._device)
+        self.kv[:, :, target, :num_positions] = self.kv[:, :, source, :num_positions]
+        for name in (*IDLE_STATE, "token", "logp"):
+            field = getattr(self, name)
+            field[target] = field[source]
+        self.done[source] = True
+
+    def _allocate(self, num_slots: int, num_positions: int, num_new: int) -> None:
+        shape = self._shape
+        sizes = (shape.num_layers, 2, num_slots, num_positions, shape.num_kv_heads, shape.head_size)
+        # Zeros, not whatever was there: masked positions are multiplied by a weight of zero, and 0 * nan is nan.
+        self._replace("kv", torch.zeros(sizes, dtype=self._dtype, device=self._device))
+        self._replace("token", torch.zeros((num_slots, num_new), dtype=torch.long, device=self._device))
+        self._replace("logp", torch.zeros((num_slots, num_new), device=self._device))
+        for name, (dtype, value) in IDLE_STATE.items():
+            self._replace(name, torch.full((num_slots,), value, dtype=dtype, device=self._device))
+        self.num_slots, self.num_positions, self.num_new = num_slots, num_positions, num_new
+        self.generation += 1
+
+    def _replace(self, name: str, fresh: Tensor) -> None:
+        old: Tensor | None = getattr(self, name, None)
+        if old is not None:
+            fresh[tuple(slice(size) for size in old.shape)] = old
+        setattr(self, name, fresh)
+
+    kv: Tensor
+    """[layer, key or value, S, P, K, D]"""
+    prompt_length: Tensor
+    num_sampled: Tensor
+    limit: Tensor
+    last_token: Tensor
+    seed: Tensor
+    temperature: Tensor
+    top_p: Tensor
+    done: Tensor
+    token: Tensor
+    """[S, M]: what was sampled."""
+    logp: Tensor
+    """[S, M]: its log-probs."""
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes this device can still give."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):  # a platform that does not say
+        return 8 << 30
+
+
+def _grown(have: int, want: int, grain: int) -> int:
+    """At least a half more than before, in whole grains, so that growing is rare and waste is small."""
+    return have if want <= have else -(-max(want, have + have // 2) // grain) * grain

@@ -1,0 +1,124 @@
+"""Slots, prefixes and packed rows give the logits of the plain model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from backbone_builders import make_model
+
+from jade.backbone.local_attention import DecodeLayout, Layout, PrefillLayout, Span
+from jade.backbone.local_runner import Runner
+from jade.backbone.local_slots import CacheShape, Slots
+from jade.errors import ConfigError
+
+KINDS = ("llama", "qwen2")
+CPU = torch.device("cpu")
+
+
+def plain_logits(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(torch.tensor([ids])).logits[0]
+    return logits
+
+
+def slot_logits(model: Any, ids: list[int], layout: Layout) -> torch.Tensor:
+    with torch.no_grad():
+        out = model(
+            input_ids=torch.tensor([ids]),
+            position_ids=layout.position_N[None],
+            attention_mask=torch.empty(1, 1, 1, 1),
+            use_cache=False,
+            jade_layout=layout,
+        )
+    logits: torch.Tensor = out.logits[0]
+    return logits
+
+
+def make_pair(kind: str) -> tuple[Any, Any, Slots]:
+    """The same weights twice: as transformers made them, and ready for slots; with slots that hold old rubbish."""
+    plain, ours = make_model(kind), make_model(kind)
+    Runner(ours, {2})
+    slots = Slots(CacheShape.of(ours.config), CPU, torch.float32)
+    slots.reserve(6, 64, 8)
+    slots.kv.normal_()
+    return plain, ours, slots
+
+
+def make_ids(num: int, seed: int) -> list[int]:
+    return torch.randint(3, 300, (num,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_prompts_in_one_row_have_the_logits_of_each_alone(kind: str) -> None:
+    plain, ours, slots = make_pair(kind)
+    prompts = [make_ids(length, length) for length in (5, 17, 1, 30)]
+    spans, start = [], 0
+    for slot, ids in zip((4, 0, 2, 1), prompts, strict=True):
+        spans.append(Span(slot, start, start + len(ids), 0))
+        start += len(ids)
+    logits = slot_logits(ours, sum(prompts, []), PrefillLayout(slots.kv, spans))
+    for span, ids in zip(spans, prompts, strict=True):
+        torch.testing.assert_close(logits[span.start : span.stop], plain_logits(plain, ids), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_follows_a_cached_prefix_has_the_logits_of_the_whole_prompt(kind: str) -> None:
+    plain, ours, slots = make_pair(kind)
+    ids = make_ids(25, 7)
+    slot_logits(ours, ids[:11], PrefillLayout(slots.kv, [Span(3, 0, 11, 0)]))
+    slots.kv[:, :, 1, :11] = slots.kv[:, :, 3, :11]
+    logits = slot_logits(ours, ids[11:], PrefillLayout(slots.kv, [Span(1, 0, 14, 11)]))
+    torch.testing.assert_close(logits, plain_logits(plain, ids)[11:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decoding_slots_of_different_lengths_together_gives_the_plain_logits(kind: str) -> None:
+    plain, ours, slots = make_pair(kind)
+    rows = [make_ids(length, 50 + length) for length in (9, 2, 20)]
+    for slot, ids in enumerate(rows):
+        slot_logits(ours, ids[:-1], PrefillLayout(slots.kv, [Span(slot, 0, len(ids) - 1, 0)]))
+    position = torch.tensor([len(ids) - 1 for ids in rows])
+    logits = slot_logits(ours, [ids[-1] for ids in rows], DecodeLayout(slots.kv, position, 24))
+    expected = torch.stack([plain_logits(plain, ids)[-1] for ids in rows])
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_layout_the_model_is_the_plain_one_padding_included(kind: str) -> None:
+    plain, ours, _ = make_pair(kind)
+    ids = torch.tensor([make_ids(12, 1), make_ids(12, 2)])
+    mask = torch.ones_like(ids)
+    mask[0, :4] = 0
+    with torch.no_grad():
+        theirs, mine = plain(ids, attention_mask=mask).logits, ours(ids, attention_mask=mask).logits
+    torch.testing.assert_close(mine[mask.bool()], theirs[mask.bool()], atol=1e-5, rtol=0)
+
+
+def test_a_model_with_sliding_windows_is_refused_by_name() -> None:
+    model = make_model("qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=0)
+    with pytest.raises(ConfigError, match="qwen2.*sliding-window"):
+        Runner(model, {2})
+
+
+def test_slots_keep_their_content_when_they_grow_or_move() -> None:
+    slots = Slots(CacheShape(2, 2, 4), CPU, torch.float32)
+    slots.reserve(3, 10, 4)
+    slots.kv.normal_()
+    slots.seed[2], slots.token[2, :4], slots.done[2] = 99, torch.arange(4), False
+    held = slots.kv[:, :, 2, :10].clone()
+    generation = slots.generation
+    slots.reserve(20, 500, 100)
+    assert slots.generation == generation + 1
+    slots.move([2], [0], 10)
+    assert torch.equal(slots.kv[:, :, 0, :10], held)
+    assert slots.seed[0] == 99
+    assert slots.token[0, :4].tolist() == [0, 1, 2, 3]
+    assert slots.done[[0, 2]].tolist() == [False, True]
+
+
+def test_slots_do_not_promise_more_memory_than_there_is() -> None:
+    slots = Slots(CacheShape(32, 32, 128), CPU, torch.float32)
+    assert slots.fits(1, 64)
+    assert not slots.fits(10_000, 100_000)
