@@ -16,6 +16,7 @@ def command(
 ) -> None:
     """Make a fictional country: pages to search and questions with known answers."""
     from jade.corpus.world import check_place, check_world, make_world, write_world
+    from jade.corpus.world.questions import MIX
     from jade.errors import JadeError
 
     check_place(out)
@@ -24,10 +25,10 @@ def command(
         raise JadeError(f"the world of seed {seed} is unsound: {complaints[0]}; please report it")
     write_world(world, out)
     typer.echo(f"{world.country}: {len(world.pages)} pages, {len(world.questions)} questions in {out}")
-    for kind in dict.fromkeys(question.metadata["kind"] for question in world.questions):
-        sizes = {
-            split: [question for question in asked if question.metadata["kind"] == kind]
+    for kind in MIX:
+        examples = [question.text for question in world.questions if question.metadata["kind"] == kind][:1]
+        counts = (
+            f"{sum(question.metadata['kind'] == kind for question in asked)} {split}"
             for split, asked in world.splits.items()
-        }
-        counts = ", ".join(f"{len(asked)} {split}" for split, asked in sizes.items())
-        typer.echo(f"{kind:>9}: {counts}; {sizes['train'][0].text}")
+        )
+        typer.echo("; ".join([f"{kind:>9}: {', '.join(counts)}", *examples]))
