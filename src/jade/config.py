@@ -100,6 +100,14 @@ class RetrievalConfig(Section):
     """Passages per search."""
     timeout_seconds: float = Field(30.0, gt=0.0)
     """For one remote search."""
+    retries: int = Field(3, ge=0)
+    """Further tries after a remote search failed in a way that may pass."""
+    threads: int = Field(0, ge=0)
+    """Threads that share a batch of bm25 searches; 0 takes the machine's cores, up to 8."""
+    device: str = "auto"
+    """Where the encoder of a dense index runs: cpu, cuda, or auto."""
+    inline: bool = False
+    """Search inside the event loop: slower to react, but every batch is the same in every run."""
 
 
 class RewardConfig(Section):
@@ -175,7 +183,7 @@ class CreditConfig(Section):
 
 class GuardConfig(Section):
     max_kl: float = Field(0.5, gt=0.0)
-    """Divergence of an updated policy from the one that sampled, nats a token, beyond which the update is undone."""
+    """Nats a token by which the policy may leave the one that sampled, seen in an update's last mini-batch."""
     min_entropy: float = Field(0.0, ge=0.0)
     """Nats a token below which the policy is called frozen."""
     max_entropy: float = Field(8.0, gt=0.0)
@@ -223,8 +231,8 @@ class LearnConfig(Section):
     """Questions of each dev file that are measured."""
     checkpoint_every: int = Field(5, ge=1)
     """Iterations between checkpoints."""
-    keep: int = Field(2, ge=1)
-    """Checkpoints kept beside the best one."""
+    keep: int = Field(2, ge=2)
+    """Checkpoints kept beside the best one; a rollback may need the last but one."""
     traces_every: int = Field(10, ge=1)
     """Iterations between those whose traces are written to the run folder."""
     tensorboard: bool = False

@@ -9,8 +9,8 @@ import torch
 from learn_builders import make_experience, make_transition
 
 from jade.config import BackboneConfig, LearnConfig
+from jade.learn.guard import Alarm
 from jade.learn.learner import Learner
-from jade.learn.optimise import Diverged
 from jade.learn.policy import load_policy
 from jade.learn.transitions import Experience, of_roles
 
@@ -138,7 +138,7 @@ def test_a_gradient_that_is_not_finite_is_never_taken(tiny_model: Path) -> None:
         dataclasses.replace(t, reward=dataclasses.replace(t.reward, outcome=float("nan")))
         for t in make_mixed().transitions
     ]
-    with pytest.raises(Diverged, match="non-finite"):
+    with pytest.raises(Alarm, match="not finite"):
         learner.update(make_experience(spoilt), iteration=0, seed=0)
     assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
 

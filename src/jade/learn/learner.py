@@ -68,6 +68,7 @@ class Learner:
         set_step_size(self.optimiser, self.scale * min(1.0, (iteration + 1) / max(1, self.cfg.ppo.warmup)))
         tally = Tally(sorted({t.role for t in experience.transitions}), self.policy.device)
         for rows in _minibatches(len(experience.transitions), self.cfg, seed):
+            tally.begin_step()
             tally.end_step(self._step(experience, rows, before, credit, tally))
         return {
             **tally.figures(),

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-
-class Diverged(Exception):
-    """A loss or a gradient that is not finite, or an update that went too far. Names what was seen."""
+from jade.learn.guard import Alarm
 
 
 def make_optimiser(groups: Sequence[tuple[list[nn.Parameter], float]]) -> torch.optim.AdamW:
@@ -30,13 +28,13 @@ def set_step_size(optimiser: torch.optim.Optimizer, share: float) -> None:
 def take_step(optimiser: torch.optim.Optimizer, loss: float, max_norm: float) -> float:
     """Step along the gradients at hand, group by group clipped to `max_norm`; gives the norm before clipping.
 
-    Raises Diverged, with the weights untouched, when the loss or the gradient is not finite.
+    Raises an alarm, with the weights untouched, when the loss or the gradient is not finite.
     """
     norms = [float(nn.utils.clip_grad_norm_(group["params"], max_norm)) for group in optimiser.param_groups]
     if not math.isfinite(loss) or not all(map(math.isfinite, norms)):
         optimiser.zero_grad()
         what = "loss" if not math.isfinite(loss) else "gradient"
-        raise Diverged(f"non-finite {what} (loss {loss}, gradient norm {max(norms)})")
+        raise Alarm("not finite", f"the {what} (loss {loss}, gradient norm {max(norms)})")
     optimiser.step()
     optimiser.zero_grad()
     return math.hypot(*norms)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from jade.backbone.local import load_model, pick_device
 from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
@@ -105,7 +106,7 @@ class Policy(nn.Module):
 def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> Policy:
     """The policy that a backbone's weights begin with. The seed draws the adapters' first values."""
     torch.manual_seed(seed)
-    model = load_model(resolve_weights(backbone.model))
+    model = load_plain_model(resolve_weights(backbone.model))
     if backbone.adapter is not None:
         model = _with_adapter(model, backbone.adapter, cfg)
     elif cfg.adapt == "lora":
@@ -113,28 +114,17 @@ def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> P
     policy = Policy(model, cfg)
     if cfg.recompute:
         policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
-    return policy.to(device_of(backbone)).train()
+    return policy.to(pick_device(backbone.device)).train()
 
 
-def load_model(folder: Path) -> Any:
-    """A plain language model in float32, with our attention."""
-    from transformers import AutoModelForCausalLM
-    from transformers.utils.logging import disable_progress_bar
-
-    cast(Any, disable_progress_bar)()
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation=attention.register(), trust_remote_code=False
-    )
+def load_plain_model(folder: Path) -> Any:
+    """A language model in float32, with our attention."""
+    model, _ = load_model(folder, torch.float32)
+    model.set_attn_implementation(attention.register())
     bent = [name for name in UNSUPPORTED if getattr(model.config, name, None) not in (None, 1.0)]
     if bent:
         raise ConfigError(f"backbone.model: {folder} sets {bent[0]}, which training does not support")
     return model
-
-
-def device_of(backbone: BackboneConfig) -> torch.device:
-    if backbone.device != "auto":
-        return torch.device(backbone.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _with_new_adapter(model: Any, cfg: PolicyConfig) -> Any:

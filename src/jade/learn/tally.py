@@ -23,6 +23,7 @@ class Tally:
         self._sums = {name: torch.zeros(len(self.roles), device=device) for name in TRACKED}
         self._num_R = torch.zeros(len(self.roles), device=device)
         self._norms: list[float] = []
+        self._last_kl = torch.zeros(2, device=device)
 
     def add(self, loss: TokenLoss, roles: Sequence[str], lengths: Sequence[int]) -> None:
         """Count one piece; `roles` and `lengths` are those of its calls, in order."""
@@ -31,9 +32,13 @@ class Tally:
         for name in TRACKED:
             self._sums[name] += self._by_role(getattr(loss, f"{name}_N"), role_N)
         self._num_R += self._by_role(torch.ones_like(loss.policy_N), role_N)
+        self._last_kl += torch.stack([loss.approx_kl_N.sum(), torch.ones_like(loss.approx_kl_N).sum()])
 
     def _by_role(self, stat_N: Tensor, role_N: Tensor) -> Tensor:
         return sum_by_role(stat_N, role_N, len(self.roles))
+
+    def begin_step(self) -> None:
+        self._last_kl.zero_()
 
     def end_step(self, norm: float) -> None:
         self._norms.append(norm)
@@ -50,4 +55,5 @@ class Tally:
         }
         tokens = {f"tokens/{role}": float(num_R[index]) for index, role in enumerate(self.roles)}
         norms = {"gradient_norm": max(self._norms), "optimiser_steps": float(len(self._norms))}
-        return overall | by_role | tokens | norms
+        kl, num = self._last_kl.tolist()
+        return overall | by_role | tokens | norms | {"last_kl": kl / num}

@@ -1,0 +1,85 @@
+"""What can be known to be wrong before any work is done. Every complaint names the field.
+
+Settings of the wrong kind or range are refused when a config is loaded; here is what takes files, roles and other
+sections into account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jade.config import Config
+from jade.errors import ConfigError
+from jade.learn.credit.rules import find_rule
+from jade.learn.questions import check_apart, read_question_files
+from jade.team.team import Team, build_team
+from jade.types import Question
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a training run works with, read and found to be sound."""
+
+    team: Team
+    train: list[list[Question]]
+    dev: list[list[Question]]
+
+
+def check_training(config: Config) -> Material:
+    """Everything `jade train` needs, or the first complaint."""
+    team = check_team(config, config.learn.train_roles, "learn.train_roles")
+    _check_credit(config)
+    _check_prices(config)
+    learn = config.learn
+    if not learn.questions:
+        raise ConfigError("learn.questions is empty: name the question files to train on")
+    train = read_question_files("learn.questions", learn.questions, learn.per_file)
+    dev = read_question_files("learn.dev", learn.dev, learn.dev_questions)
+    held_out = read_question_files("learn.held_out", learn.held_out)
+    trained = [question for file in train for question in file]
+    for setting, kept in (("learn.dev", read_question_files("learn.dev", learn.dev)), ("learn.held_out", held_out)):
+        check_apart("learn.questions", trained, [question for file in kept for question in file], setting)
+    return Material(team, train, dev)
+
+
+def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
+    """A team whose named roles can all be trained, and an index to search."""
+    team = build_team(config.team)
+    check_index(config.retrieval.index)
+    unknown = [code for code in roles if code not in team.prompts]
+    if unknown:
+        raise ConfigError(f"{setting}: {unknown[0]!r} is no role; there are {', '.join(team.prompts)}")
+    if not roles:
+        raise ConfigError(f"{setting} is empty: name at least one of {', '.join(team.prompts)}")
+    apart = [code for code in roles if code in config.roles]
+    if apart:
+        raise ConfigError(f"{setting}: {apart[0]} speaks with a backbone of its own (roles.{apart[0]}): leave it out")
+    if config.backbone.model.startswith(("http://", "https://")):
+        raise ConfigError(f"backbone.model: {config.backbone.model} is a server; only a local model can be trained")
+    return team
+
+
+def check_index(index: str) -> None:
+    if not index:
+        raise ConfigError("retrieval.index is not set: give an index folder (jade index) or a retrieval server's URL")
+    if not index.startswith(("http://", "https://")) and not Path(index).is_dir():
+        raise ConfigError(f"retrieval.index: {index} does not exist; make it with jade index")
+
+
+def _check_credit(config: Config) -> None:
+    learn = config.learn
+    find_rule(learn.credit.rule)
+    if learn.credit.rule == "group" and learn.rollouts < 2:
+        raise ConfigError(f"learn.rollouts: group credit compares rollouts and needs two or more, not {learn.rollouts}")
+    if learn.policy.critic == "none" and learn.credit.rule in ("trajectory", "shared"):
+        raise ConfigError(f"learn.policy.critic: {learn.credit.rule} credit needs a critic; choose head or separate")
+
+
+def _check_prices(config: Config) -> None:
+    reward = config.reward
+    if reward.dial > 0 and (reward.alpha or reward.beta):
+        raise ConfigError("reward.dial: alpha and beta are drawn from it; leave reward.alpha and reward.beta at 0")
+    if config.team.constrain_plans:
+        raise ConfigError("team.constrain_plans: masked plans cannot be learned from; switch it off for training")

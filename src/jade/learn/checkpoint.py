@@ -1,0 +1,170 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+A checkpoint is a folder of safetensors and JSON, written beside its place and renamed into it, so that it is there
+whole or not at all. Nothing is pickled. All draws of a run follow from its seed and the iteration, so the streams of
+random numbers, the order of the data and the place in it are one number: the iterations done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from jade.errors import TrainingStopped
+from jade.learn.policy import Policy
+
+SCHEMA = 1
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands, apart from its weights."""
+
+    iteration: int = 0
+    """Iterations (or, in a warm start, optimiser steps) done."""
+    scale: float = 1.0
+    """What the guard has left of the step size."""
+    strikes: int = 0
+    """Rollbacks since the run last got past a point where it had failed."""
+    failed_at: int = -1
+    recent: tuple[dict[str, float], ...] = ()
+    """What the guard remembers."""
+    best: float | None = None
+    best_iteration: int = -1
+    journal_bytes: int = 0
+    """Length of the journal at this point; what was written after it is written again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    folder: Path
+    keep: int = 2
+
+    def save(self, policy: Policy, optimiser: torch.optim.Optimizer, progress: Progress) -> Path:
+        """Write a checkpoint, then forget the oldest."""
+        place = self.place(progress.iteration)
+        partial = self.folder / f".partial-{place.name}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        save_file(_weights(policy), partial / "policy.safetensors")
+        save_file(_moments(policy, optimiser), partial / "optimiser.safetensors")
+        (partial / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1))
+        _settle(partial)
+        if place.exists():
+            # The same point reached again after a rollback: the older one makes way.
+            shutil.rmtree(place)
+        os.replace(partial, place)
+        _sync(self.folder)
+        self._forget(progress.best_iteration)
+        return place
+
+    def load(self, place: Path, policy: Policy, optimiser: torch.optim.Optimizer | None) -> Progress:
+        """Bring policy and optimiser back to where they were."""
+        progress = read_progress(place)
+        load_weights(place, policy)
+        if optimiser is not None:
+            _restore_moments(policy, optimiser, load_file(place / "optimiser.safetensors", policy.device.type))
+        return progress
+
+    def place(self, iteration: int) -> Path:
+        return self.folder / f"step-{iteration:06d}"
+
+    def all(self) -> list[Path]:
+        """Whole checkpoints, oldest first."""
+        return sorted(place for place in self.folder.glob("step-*") if (place / "state.json").is_file())
+
+    def newest(self, before: int | None = None) -> Path | None:
+        """The newest one, or the newest from before an iteration; the oldest where none is that old."""
+        places = self.all()
+        older = [place for place in places if before is None or iteration_of(place) < before]
+        return older[-1] if older else next(iter(places), None)
+
+    def drop_after(self, iteration: int) -> None:
+        """Forget what came after a rollback's goal."""
+        for place in self.all():
+            if iteration_of(place) > iteration:
+                shutil.rmtree(place)
+
+    def _forget(self, best_iteration: int) -> None:
+        for place in self.all()[: -self.keep]:
+            if iteration_of(place) != best_iteration:
+                shutil.rmtree(place)
+
+
+def iteration_of(place: Path) -> int:
+    return int(place.name.removeprefix("step-"))
+
+
+def read_progress(place: Path) -> Progress:
+    try:
+        data: dict[str, Any] = json.loads((place / "state.json").read_text())
+    except (OSError, json.JSONDecodeError) as error:
+        raise TrainingStopped(f"checkpoint {place} cannot be read: {error}; remove it to use an older one") from None
+    if data.pop("schema", None) != SCHEMA:
+        raise TrainingStopped(f"checkpoint {place} was written by another version of jade")
+    return Progress(**data | {"recent": tuple(data["recent"])})
+
+
+def load_weights(place: Path, policy: Policy) -> None:
+    """The trained weights of a checkpoint, into a policy of the same shape."""
+    saved = load_file(place / "policy.safetensors", policy.device.type)
+    own = dict(trained_parameters(policy))
+    if saved.keys() != own.keys():
+        odd = min(saved.keys() ^ own.keys())
+        raise TrainingStopped(f"checkpoint {place} does not fit this policy: it differs in {odd}; check learn.policy")
+    with torch.no_grad():
+        for name, weight in own.items():
+            weight.copy_(saved[name])
+
+
+def trained_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
+    yield from policy.policy_parameters()
+    yield from policy.critic_parameters()
+
+
+def _weights(policy: Policy) -> dict[str, Tensor]:
+    return {name: weight.detach().contiguous() for name, weight in trained_parameters(policy)}
+
+
+def _moments(policy: Policy, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory by parameter name; empty before its first step."""
+    return {
+        f"{moment}/{name}": optimiser.state[weight][moment].detach().contiguous()
+        for name, weight in trained_parameters(policy)
+        for moment in MOMENTS
+        if weight in optimiser.state
+    }
+
+
+def _restore_moments(policy: Policy, optimiser: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
+    optimiser.state.clear()
+    for name, weight in trained_parameters(policy):
+        if f"step/{name}" in saved:
+            moments = {moment: saved[f"{moment}/{name}"].clone() for moment in MOMENTS}
+            optimiser.state[weight] = moments
+
+
+def _settle(folder: Path) -> None:
+    """Have everything on the disk before the rename makes it count."""
+    for path in (*folder.iterdir(), folder):
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

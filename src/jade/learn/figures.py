@@ -1,0 +1,70 @@
+"""What the rollouts of one iteration say about the team, as flat figures for the journal.
+
+`name` is a mean over all questions, `name/PART` over a part of them: a role's calls, a dataset, a plan's share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+from jade.config import RewardConfig
+from jade.reward.metrics import exact_match
+from jade.reward.outcome import cost, outcome
+from jade.types import Malformed, Step, Trace
+
+
+def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
+    """Outcome, cost, turns, format and plans of a batch of traces."""
+    outcomes, costs = [outcome(trace) for trace in traces], [cost(trace, cfg) for trace in traces]
+    calls = [step for trace in traces for step in trace.steps if step.generation is not None]
+    figures = {
+        "reward": fmean(earned - paid for earned, paid in zip(outcomes, costs, strict=True)),
+        "outcome": fmean(outcomes),
+        "exact_match": fmean(exact_match(trace.answer, trace.question.answers) for trace in traces),
+        "cost": fmean(costs),
+        "rounds": fmean(trace.usage.rounds for trace in traces),
+        "retrievals": fmean(trace.usage.retrievals for trace in traces),
+        "calls": fmean(trace.usage.calls for trace in traces),
+        "completion_tokens": fmean(trace.usage.completion_tokens for trace in traces),
+        "prompt_tokens": fmean(trace.usage.prompt_tokens for trace in traces),
+        "failed": fmean(trace.error is not None for trace in traces),
+        "malformed": _malformed(calls),
+    }
+    by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
+    return figures | by_role | dict(_by_dataset(traces, outcomes)) | _plans(traces)
+
+
+def _malformed(calls: Sequence[Step]) -> float:
+    return fmean(isinstance(step.action, Malformed) for step in calls) if calls else 0.0
+
+
+def _by_role(calls: Sequence[Step]) -> dict[str, list[Step]]:
+    groups: dict[str, list[Step]] = {}
+    for step in calls:
+        groups.setdefault(str(step.role), []).append(step)
+    return dict(sorted(groups.items()))
+
+
+def _by_dataset(traces: Sequence[Trace], outcomes: Sequence[float]) -> Iterator[tuple[str, float]]:
+    names = {trace.question.dataset for trace in traces}
+    for name in sorted(names if len(names) > 1 else ()):
+        yield f"outcome/{name}", fmean(o for o, t in zip(outcomes, traces, strict=True) if t.question.dataset == name)
+
+
+def _plans(traces: Sequence[Trace]) -> dict[str, float]:
+    """Shares of the workflows that the planner wrote for the questions themselves; nothing where none was asked."""
+    written = Counter(
+        plan_of(trace) for trace in traces if any(step.round == 1 and step.role == "P" for step in trace.steps)
+    )
+    total = sum(written.values())
+    if not total:
+        return {}
+    shares: Mapping[str, float] = {plan: count / total for plan, count in written.most_common()}
+    return {f"plan/{plan}": share for plan, share in shares.items()} | {"top_plan": max(shares.values())}
+
+
+def plan_of(trace: Trace) -> str:
+    """What ran for the question itself, printed."""
+    return trace.nodes[0].workflow or "none"

@@ -1,0 +1,79 @@
+"""The stability guard: it names what went wrong, and remembers what was normal.
+
+| event | seen in |
+|---|---|
+| not finite | the update's loss or gradient (raised by the optimiser step) |
+| kl | the update's last mini-batch: the policy moved too far from the one that sampled |
+| entropy | the update: the policy froze, or became noise |
+| format | the rollout: the malformed share rose far over its recent mean |
+| collapse | the rollout: nearly all plans are the same while the reward drops |
+
+What to do about it is the training loop's business: go back to the last good checkpoint with a smaller step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from jade.config import GuardConfig
+
+REMEMBERED = ("reward", "malformed", "top_plan")
+
+
+class Alarm(Exception):
+    """Something that went wrong, by name, with the figures that show it. Caught by the training loop alone."""
+
+    def __init__(self, event: str, detail: str) -> None:
+        super().__init__(f"{event}: {detail}")
+        self.event = event
+        self.detail = detail
+
+
+class Guard:
+    """Judges rollouts and updates. `recent` is its memory of good iterations, newest last."""
+
+    def __init__(self, cfg: GuardConfig, recent: Sequence[Mapping[str, float]] = ()) -> None:
+        self._cfg = cfg
+        self.recent = [dict(figures) for figures in recent]
+
+    def judge_rollout(self, figures: Mapping[str, float]) -> None:
+        """Raises an alarm when the team that sampled these traces has gone wrong."""
+        self._judge_format(figures)
+        self._judge_plans(figures)
+
+    def judge_update(self, figures: Mapping[str, float]) -> None:
+        """Raises an alarm when the update went too far."""
+        kl, entropy = figures.get("last_kl", 0.0), figures.get("entropy")
+        if not kl <= self._cfg.max_kl:
+            raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
+        if entropy is not None and not self._cfg.min_entropy <= entropy <= self._cfg.max_entropy:
+            bounds = f"{self._cfg.min_entropy:g} to {self._cfg.max_entropy:g}"
+            raise Alarm("entropy", f"{entropy:.3g} nats a token, allowed are {bounds}")
+
+    def remember(self, figures: Mapping[str, float]) -> None:
+        """Take a good iteration into the memory."""
+        kept = {name: figures[name] for name in REMEMBERED if name in figures}
+        self.recent = [*self.recent, kept][-self._cfg.window :]
+
+    def _judge_format(self, figures: Mapping[str, float]) -> None:
+        usual, now = self._usual("malformed"), figures.get("malformed", 0.0)
+        if usual is not None and now > usual + self._cfg.malformed_rise:
+            raise Alarm("format", f"{now:.0%} of the outputs are malformed, recently {usual:.0%}")
+
+    def _judge_plans(self, figures: Mapping[str, float]) -> None:
+        usual_reward, usual_share = self._usual("reward"), self._usual("top_plan")
+        share, reward = figures.get("top_plan"), figures.get("reward", 0.0)
+        if share is None or usual_reward is None or usual_share is None:
+            return
+        fell_to_one_mode = share >= self._cfg.collapse_share > usual_share
+        if fell_to_one_mode and reward < usual_reward - self._cfg.collapse_drop:
+            raise Alarm(
+                "collapse",
+                f"{share:.0%} of the plans are the same, recently {usual_share:.0%}, "
+                f"and the reward fell from {usual_reward:.3f} to {reward:.3f}",
+            )
+
+    def _usual(self, name: str) -> float | None:
+        known = [figures[name] for figures in self.recent if name in figures]
+        return fmean(known) if known else None

@@ -1,0 +1,74 @@
+"""The journal of a run: one JSON line for each iteration, measurement and guard event, in order.
+
+A resumed run cuts the journal back to its checkpoint and writes on, so that it reads as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jade.errors import ConfigError, TraceUnreadable
+
+NAME = "metrics.jsonl"
+
+
+class Journal:
+    """Appends lines; TensorBoard, where asked for, gets the numbers as well."""
+
+    def __init__(self, folder: Path, tensorboard: bool = False) -> None:
+        self.path = folder / NAME
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch()
+        self._board = _open_board(folder) if tensorboard else None
+
+    def write(self, kind: str, iteration: int, figures: Mapping[str, Any]) -> None:
+        line = json.dumps({"kind": kind, "iteration": iteration, **figures}, ensure_ascii=False)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        if self._board is not None:
+            for name, value in figures.items():
+                if isinstance(value, (int, float)):
+                    self._board.add_scalar(f"{kind}/{name}", value, iteration)
+
+    @property
+    def num_bytes(self) -> int:
+        return self.path.stat().st_size
+
+    def cut_back(self, num_bytes: int) -> None:
+        os.truncate(self.path, min(num_bytes, self.num_bytes))
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+
+def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
+    """The lines of a run's journal; one that was cut off in writing is passed over."""
+    path = folder / NAME
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except OSError as error:
+        raise TraceUnreadable(f"{folder} is not a training run: {path}: {error.strerror or error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            return
+        try:
+            row: dict[str, Any] = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TraceUnreadable(f"{path}, line {number}: not JSON: {error}") from None
+        if kind is None or row.get("kind") == kind:
+            yield row
+
+
+def _open_board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(
+            "learn.tensorboard: the package tensorboard is not installed (pip install tensorboard)"
+        ) from None
+    return SummaryWriter(str(folder / "tensorboard"))

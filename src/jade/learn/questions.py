@@ -1,0 +1,99 @@
+"""Questions to learn from: read, checked against what must not be learned, and drawn in an order that a seed fixes.
+
+What is drawn for an iteration is a function of the seed and the iteration alone, so a resumed run needs no memory of
+what came before.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from jade.engine.seeds import derive_seed
+from jade.errors import ConfigError, DocumentError
+from jade.reward.metrics import normalise
+from jade.types import Question
+
+
+def read_question_file(path: Path) -> list[Question]:
+    """All questions of a JSONL file in FlashRAG's fields; the dataset is the file's first name."""
+    dataset = path.name.split(".")[0]
+    questions = [_parse(line, f"{path}:{number}", dataset) for number, line in _lines(path)]
+    if not questions:
+        raise DocumentError(f"{path} holds no questions")
+    return questions
+
+
+def read_question_files(setting: str, paths: Sequence[Path], per_file: int = 0) -> list[list[Question]]:
+    """The questions of several files, at most `per_file` of each; a missing file is the setting's fault."""
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise ConfigError(f"{setting}: {missing[0]} does not exist")
+    return [read_question_file(path)[: per_file or None] for path in paths]
+
+
+def check_apart(setting: str, trained: Sequence[Question], kept: Sequence[Question], kept_setting: str) -> None:
+    """No question that is kept for measuring may be trained on, whatever its id or its spelling."""
+    held = {(question.dataset, question.id) for question in kept}
+    texts = {normalise(question.text): question for question in kept}
+    for question in trained:
+        if (question.dataset, question.id) in held or normalise(question.text) in texts:
+            raise ConfigError(
+                f"{setting}: question {question.id} of {question.dataset} ({question.text[:60]!r}) "
+                f"also stands in {kept_setting}; nothing may be trained on that is measured on"
+            )
+
+
+@dataclass(frozen=True)
+class QuestionStream:
+    """Endless passes over the questions, each in an order of its own; `balance` draws evenly from the files."""
+
+    files: Sequence[Sequence[Question]]
+    seed: int
+    balance: bool = False
+
+    def draw(self, iteration: int, count: int) -> list[Question]:
+        """The questions of one iteration."""
+        if not self.balance:
+            pool = [question for file in self.files for question in file]
+            return [self._at(pool, "all", place) for place in range(iteration * count, (iteration + 1) * count)]
+        places = range(iteration * count, (iteration + 1) * count)
+        num_files = len(self.files)
+        return [self._at(self.files[p % num_files], str(p % num_files), p // num_files) for p in places]
+
+    def _at(self, pool: Sequence[Question], name: str, place: int) -> Question:
+        epoch, position = divmod(place, len(pool))
+        return pool[_order(len(pool), derive_seed(self.seed, "order", name, epoch))[position]]
+
+
+@lru_cache(maxsize=32)
+def _order(count: int, seed: int) -> tuple[int, ...]:
+    return tuple(np.random.default_rng(seed).permutation(count).tolist())
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with _open(path) as file:
+            yield from ((number, line) for number, line in enumerate(file, start=1) if line.strip())
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DocumentError(f"cannot read questions from {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _open(path: Path) -> IO[str]:
+    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
+
+
+def _parse(line: str, where: str, dataset: str) -> Question:
+    try:
+        row = json.loads(line)
+        golds = tuple(str(gold) for gold in row["golden_answers"])
+        return Question(str(row["id"]), str(row["question"]), golds, dataset, row.get("metadata") or {})
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise DocumentError(f"{where}: not a question in FlashRAG's fields ({type(error).__name__}: {error})") from None

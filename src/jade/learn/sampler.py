@@ -1,0 +1,24 @@
+"""How the sampler comes to speak as the learner does: it copies the learner's weights after every update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from jade.learn.policy import Policy
+from jade.team.crew import Crew
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """A backbone whose weights can be overwritten while it lives."""
+
+    async def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None: ...
+
+
+async def publish(policy: Policy, crew: Crew, version: int) -> None:
+    """Give the team's shared backbone the policy's weights. Roles with a backbone of their own keep theirs."""
+    if isinstance(crew.cast.shared, Learns):
+        await crew.cast.shared.update_weights(policy.sampler_weights(), version)

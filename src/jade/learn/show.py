@@ -1,0 +1,111 @@
+"""What a training run shows while it works: a live table in a terminal, plain lines elsewhere, nothing in tests."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from jade.learn.guard import Alarm
+
+COLUMNS = ("reward", "outcome", "rounds", "retrievals", "malformed", "approx_kl", "entropy")
+ROWS = 12
+NUM_PLANS = 3
+
+
+class Spectator(Protocol):
+    def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None: ...
+    def dev(self, number: int, figures: Mapping[str, float]) -> None: ...
+    def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None: ...
+
+
+class Silent:
+    """Sees nothing."""
+
+    def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
+        return None
+
+    def dev(self, number: int, figures: Mapping[str, float]) -> None:
+        return None
+
+    def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
+        return None
+
+
+class Lines:
+    """One line for each thing that happened."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
+        shown = " ".join(f"{name} {figures[name]:.3f}" for name in COLUMNS if name in figures)
+        self._say(f"{number}/{total} {shown} plans {describe_plans(figures)} {time_left(number, total, figures)}")
+
+    def dev(self, number: int, figures: Mapping[str, float]) -> None:
+        self._say(f"{number} dev reward {figures['reward']:.3f} outcome {figures['outcome']:.3f}")
+
+    def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
+        self._say(f"{number} guard: {alarm}; back to {back_to}, step size times {scale:g}")
+
+    def _say(self, text: str) -> None:
+        self._console.print(escape(text), soft_wrap=True, highlight=False)
+
+
+class LiveTable:
+    """The last iterations as a table that stays in place; measurements and alarms scroll above it."""
+
+    def __init__(self, console: Console) -> None:
+        self._rows: deque[tuple[str, ...]] = deque(maxlen=ROWS)
+        self._lines = Lines(console)
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> LiveTable:
+        self._live.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._live.stop()
+
+    def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
+        shown = [f"{figures[name]:.3f}" if name in figures else "" for name in COLUMNS]
+        speed = f"{tokens_per_second(figures):,.0f}"
+        self._rows.append(
+            (f"{number}/{total}", *shown, describe_plans(figures), speed, time_left(number, total, figures))
+        )
+        self._live.update(self._table(), refresh=True)
+
+    def dev(self, number: int, figures: Mapping[str, float]) -> None:
+        self._lines.dev(number, figures)
+
+    def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
+        self._lines.alarm(number, alarm, back_to, scale)
+
+    def _table(self) -> Table:
+        table = Table("iteration", *(name.replace("_", " ") for name in COLUMNS), "plans", "tokens/s", "left")
+        for row in self._rows:
+            table.add_row(*map(escape, row))
+        return table
+
+
+def describe_plans(figures: Mapping[str, float]) -> str:
+    """The most frequent plans with their shares."""
+    shares = {name.removeprefix("plan/"): share for name, share in figures.items() if name.startswith("plan/")}
+    most = sorted(shares.items(), key=lambda pair: -pair[1])[:NUM_PLANS]
+    return " ".join(f"{plan} {share:.0%}" for plan, share in most)
+
+
+def tokens_per_second(figures: Mapping[str, float]) -> float:
+    """Tokens learned from in the update, a second of the whole iteration."""
+    trained = sum(count for name, count in figures.items() if name.startswith("tokens/"))
+    return trained / figures["seconds"] if figures.get("seconds") else 0.0
+
+
+def time_left(number: int, total: int, figures: Mapping[str, float]) -> str:
+    minutes, seconds = divmod(round((total - number) * figures.get("seconds", 0.0)), 60)
+    return f"{minutes}:{seconds:02d} left"

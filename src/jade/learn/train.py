@@ -1,0 +1,207 @@
+"""Algorithm 2: roll out, reward, flatten, update, again. The only file that names every stage.
+
+Everything a run does follows from its config and the number of iterations done, so that a run that was killed and
+resumed equals one that was not, number for number (on a CPU, with an inline backbone).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from jade.config import Config, SamplingConfig
+from jade.engine.record import dump_trace
+from jade.engine.rollout import Job, rollout
+from jade.engine.seeds import derive_seed
+from jade.errors import TrainingStopped
+from jade.learn.checkpoint import Checkpoints, Progress
+from jade.learn.deadline import Deadline
+from jade.learn.figures import rollout_figures
+from jade.learn.guard import Alarm, Guard
+from jade.learn.journal import Journal, read_journal
+from jade.learn.learner import Learner
+from jade.learn.questions import QuestionStream
+from jade.learn.sampler import publish
+from jade.learn.show import Silent, Spectator
+from jade.learn.transitions import Experience, flatten, of_roles
+from jade.reward.outcome import assign_rewards
+from jade.team.crew import Crew
+from jade.types import Effort, Question, Trace
+
+Figures = dict[str, float]
+
+
+async def improve(
+    crew: Crew, learner: Learner, guard: Guard, jobs: Sequence[Job], cfg: Config, iteration: int
+) -> tuple[list[Trace], Figures]:
+    """One iteration. Raises the guard's alarm when the rollout or the update went wrong."""
+    started = time.perf_counter()
+    traces = await rollout(jobs, crew, concurrency=cfg.learn.concurrency)  # Algorithm 1
+    figures = rollout_figures(traces, cfg.reward) | {"seconds_rollout": time.perf_counter() - started}
+    guard.judge_rollout(figures)
+    rewards = [assign_rewards(trace, cfg.reward) for trace in traces]  # Eq. 6-8
+    transitions = of_roles(flatten(traces, rewards), cfg.learn.train_roles)  # Algorithm 2, line 12
+    experience = Experience(tuple(transitions), {trace.id: trace for trace in traces})
+    figures |= learner.update(experience, iteration=iteration, seed=derive_seed(cfg.seed, "update", iteration))
+    guard.judge_update(figures)  # Algorithm 2, phase 2, is done
+    return traces, figures
+
+
+def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> list[Job]:
+    """The rollouts of one iteration: seeds and prices follow from the iteration and the place in it."""
+    jobs = []
+    for place, question in enumerate(questions):
+        effort = draw_effort(cfg, iteration, place)
+        seeds = (derive_seed(cfg.seed, "rollout", iteration, place, sample) for sample in range(cfg.learn.rollouts))
+        jobs += [Job(question, seed, effort) for seed in seeds]
+    return jobs
+
+
+def draw_effort(cfg: Config, iteration: int, place: int) -> Effort | None:
+    """The dial: prices of turns and searches for one question, the same for all its rollouts."""
+    if cfg.reward.dial == 0:
+        return None
+    draw = np.random.default_rng(derive_seed(cfg.seed, "effort", iteration, place))
+    alpha, beta = draw.uniform(0.0, cfg.reward.dial, 2).tolist()
+    return Effort(alpha, beta)
+
+
+@dataclass
+class Run:
+    """A training run in its folder."""
+
+    cfg: Config
+    crew: Crew
+    learner: Learner
+    stream: QuestionStream
+    dev: Sequence[Question]
+    folder: Path
+    spectator: Spectator = field(default_factory=Silent)
+
+    def __post_init__(self) -> None:
+        self.guard = Guard(self.cfg.learn.guard)
+        self.progress = Progress()
+        self.checkpoints = Checkpoints(self.folder / "checkpoints", self.cfg.learn.keep)
+        self.journal = Journal(self.folder, self.cfg.learn.tensorboard)
+        self.crew = replace(self.crew, sampling=SamplingConfig(temperature=self.cfg.learn.temperature))
+
+    async def train(self, minutes: float | None = None) -> Progress:
+        """Iterate until all is done or the time is up; a checkpoint is there in either case."""
+        await self._begin()
+        deadline = Deadline(minutes)
+        while self.progress.iteration < self.cfg.learn.iterations and deadline.has_time():
+            with deadline.timing():
+                await self._iterate()
+        if self.checkpoints.newest() != self.checkpoints.place(self.progress.iteration):
+            self._save()
+        self.journal.close()
+        return self.progress
+
+    async def _begin(self) -> None:
+        """From the newest checkpoint where there is one, else from the start, which is a checkpoint as well."""
+        newest = self.checkpoints.newest()
+        if newest is not None:
+            self.progress = self.checkpoints.load(newest, self.learner.policy, self.learner.optimiser)
+            self.guard.recent = [dict(figures) for figures in self.progress.recent]
+            self.learner.scale = self.progress.scale
+            self.journal.cut_back(self.progress.journal_bytes)
+        await publish(self.learner.policy, self.crew, self.progress.iteration)
+        if newest is None:
+            await self._measure()
+            self._save()
+
+    async def _iterate(self) -> None:
+        iteration = self.progress.iteration
+        questions = self.stream.draw(iteration, self.cfg.learn.questions_per_iteration)
+        started = time.perf_counter()
+        try:
+            jobs = make_jobs(questions, self.cfg, iteration)
+            traces, figures = await improve(self.crew, self.learner, self.guard, jobs, self.cfg, iteration)
+        except Alarm as alarm:
+            await self._roll_back(alarm)
+            return
+        updated = time.perf_counter()
+        await publish(self.learner.policy, self.crew, iteration + 1)
+        figures |= {"seconds_publish": time.perf_counter() - updated, "seconds": time.perf_counter() - started}
+        self._pass(iteration, traces, figures)
+        if self.progress.iteration % self.cfg.learn.dev_every == 0:
+            await self._measure()
+        if self.progress.iteration % self.cfg.learn.checkpoint_every == 0:
+            self._save()
+
+    def _pass(self, iteration: int, traces: Sequence[Trace], figures: Figures) -> None:
+        """A good iteration: remember it, write it down, show it."""
+        self.guard.remember(figures)
+        strikes = 0 if iteration >= self.progress.failed_at else self.progress.strikes
+        self.progress = replace(self.progress, iteration=iteration + 1, strikes=strikes)
+        self.journal.write("iteration", iteration + 1, figures)
+        self.spectator.iteration(iteration + 1, self.cfg.learn.iterations, figures)
+        if iteration % self.cfg.learn.traces_every == 0:
+            _write_traces(self.folder / "traces" / f"iteration-{iteration + 1:06d}.jsonl", traces)
+
+    async def _measure(self) -> None:
+        """The team on the dev questions, as it would answer them; the best checkpoint is chosen by this."""
+        if not self.dev:
+            return
+        dial = self.cfg.reward.dial
+        effort = Effort(dial / 2, dial / 2) if dial else None
+        jobs = [Job(question, derive_seed(self.cfg.seed, "dev"), effort) for question in self.dev]
+        measured = replace(self.crew, sampling=self.cfg.sampling)
+        traces = await rollout(jobs, measured, concurrency=self.cfg.learn.concurrency)
+        figures = rollout_figures(traces, self.cfg.reward)
+        self.journal.write("dev", self.progress.iteration, figures)
+        self.spectator.dev(self.progress.iteration, figures)
+        self._note_best(figures["reward"])
+
+    def _note_best(self, score: float) -> None:
+        if self.progress.best is None or score > self.progress.best:
+            self.progress = replace(self.progress, best=score, best_iteration=self.progress.iteration)
+            self._save()
+
+    def _save(self) -> None:
+        self.progress = replace(
+            self.progress,
+            scale=self.learner.scale,
+            recent=tuple(self.guard.recent),
+            journal_bytes=self.journal.num_bytes,
+        )
+        self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
+
+    async def _roll_back(self, alarm: Alarm) -> None:
+        """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""
+        failed = self.progress.iteration
+        strikes = self.progress.strikes + 1
+        scale = self.learner.scale * self.cfg.learn.guard.shrink
+        # The weights that sampled a bad rollout may be the newest checkpoint's own: go back behind them.
+        goal = self.checkpoints.newest(before=failed if alarm.event in ("format", "collapse") else failed + 1)
+        assert goal is not None, "the start of a run is a checkpoint"
+        restored = self.checkpoints.load(goal, self.learner.policy, self.learner.optimiser)
+        self.checkpoints.drop_after(restored.iteration)
+        event = {"event": alarm.event, "detail": alarm.detail, "back_to": restored.iteration, "scale": scale}
+        self.journal.write("guard", failed, event)
+        self.spectator.alarm(failed, alarm, restored.iteration, scale)
+        if strikes >= self.cfg.learn.guard.patience:
+            raise TrainingStopped(self._report(failed, strikes))
+        self.progress = replace(restored, strikes=strikes, failed_at=failed)
+        self.guard.recent = [dict(figures) for figures in restored.recent]
+        self.learner.scale = scale
+        await publish(self.learner.policy, self.crew, restored.iteration)
+
+    def _report(self, failed: int, strikes: int) -> str:
+        rows = list(read_journal(self.folder, "guard"))[-strikes:]
+        events = "; ".join(f"iteration {row['iteration']}: {row['event']}: {row['detail']}" for row in rows)
+        return (
+            f"the guard rolled this run back {strikes} times in a row and ended it at iteration {failed} ({events}); "
+            f"the last good checkpoint is {self.checkpoints.newest()}"
+        )
+
+
+def _write_traces(path: Path, traces: Sequence[Trace]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(dump_trace(trace) + "\n" for trace in traces), encoding="utf-8")
+    partial.replace(path)
