@@ -1,0 +1,134 @@
+"""Our own endpoint, and the service around it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pytest
+from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, play, serving
+
+from jade.engine.record import trace_from_json
+from jade.engine.solve import solve
+from jade.types import Prompt, Question, Usage
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[httpx.Client]:
+    with serving(make_app()) as url, httpx.Client(base_url=url, timeout=20) as client:
+        yield client
+
+
+def events_of(http: httpx.Client, **body: object) -> list[tuple[str, dict[str, object]]]:
+    text = http.post("/v1/ask", json={"stream": True, **body}).text
+    return [(name, json.loads(data)) for name, data in re.findall(r"event: (\w+)\ndata: (.*)\n\n", text)]
+
+
+def test_ask_gives_the_whole_trace(http: httpx.Client) -> None:
+    reply = http.post("/v1/ask", json={"question": NESTED}).json()
+    trace = trace_from_json(reply["trace"])
+    assert reply["answer"] == trace.answer == "Lune"
+    assert reply["trace_id"] == trace.id
+    assert [node["id"] for node in reply["nodes"]] == ["0", "0.1", "0.2"]
+    alone = asyncio.run(solve(Question(trace.question.id, NESTED), make_crew()))
+    assert [(s.id, s.action) for s in alone.steps] == [(s.id, s.action) for s in trace.steps]
+    assert replace(alone.usage, seconds=0) == replace(trace.usage, seconds=0) != Usage()
+
+
+def test_the_same_words_and_seed_are_the_same_question(http: httpx.Client) -> None:
+    first, second = (http.post("/v1/ask", json={"question": SIMPLE, "seed": 7}).json()["trace"] for _ in range(2))
+    assert first["question"] == second["question"]
+    assert first["seed"] == second["seed"] == 7
+    assert first["id"] != second["id"]
+
+
+def test_prices_are_told_to_the_planner() -> None:
+    seen: list[str] = []
+
+    def listening(prompt: Prompt) -> str:
+        seen.append(prompt.user)
+        return play(prompt)
+
+    with serving(make_app(make_crew(listening))) as url:
+        httpx.post(f"{url}/v1/ask", json={"question": SIMPLE, "effort": {"alpha": 0.25}})
+    assert "Prices: turn 0.25, search 0.00" in seen[0]
+
+
+def test_a_stream_opens_nodes_before_their_steps_and_ends_in_the_answer(http: httpx.Client) -> None:
+    events = events_of(http, question=NESTED)
+    names = [name for name, _ in events]
+    assert names[0] == "node"
+    assert names[-1] == "answer"
+    opened: set[object] = set()
+    for name, data in events:
+        if name == "node":
+            opened.add(data["id"])
+        elif name in ("began", "step"):
+            assert data["node"] in opened
+    assert names.count("began") == names.count("step") == 13
+    assert events[-1][1]["answer"] == "Lune"
+
+
+def test_a_streamed_step_is_complete(http: httpx.Client) -> None:
+    steps = [data for name, data in events_of(http, question=SIMPLE) if name == "step"]
+    by_role = {str(step["role"]): step for step in steps}
+    assert by_role["P"]["applied"] == {"kind": "Workflow", "modules": ["QR", "R", "DS", "AG"]}
+    assert by_role["DS"]["prompt"]["user"].startswith("Document0 (Ada Marlow)")  # type: ignore[index]
+    assert [passage["chosen"] for passage in by_role["DS"]["passages"]] == [True, False, False]  # type: ignore[index,attr-defined]
+    assert by_role["R"]["generation"] is None
+
+
+def test_a_failure_in_a_stream_is_its_last_event() -> None:
+    def broken(prompt: Prompt) -> str:
+        raise RuntimeError("the model is gone")
+
+    with serving(make_app(make_crew(broken))) as url, httpx.Client(base_url=url) as http:
+        name, data = events_of(http, question=SIMPLE)[-1]
+    assert name == "error"
+    assert data["code"] == "team_failed"
+    assert "the model is gone" in str(data["message"])
+
+
+def test_health_and_openapi_answer(http: httpx.Client) -> None:
+    assert http.get("/healthz").json()["status"] == "ok"
+    paths = http.get("/openapi.json").json()["paths"]
+    assert {"/v1/chat/completions", "/v1/models", "/v1/ask", "/healthz", "/metrics"} <= set(paths)
+
+
+def test_metrics_count_requests_questions_and_tokens() -> None:
+    with serving(make_app()) as url, httpx.Client(base_url=url) as http:
+        http.post("/v1/ask", json={"question": NESTED})
+        http.post("/v1/ask", content=b"not json")
+        http.get("/nowhere/at/all")
+        text = http.get("/metrics").text
+    assert 'jade_requests_total{route="/v1/ask",status="200"} 1' in text
+    assert 'jade_requests_total{route="other",status="404"} 1' in text
+    assert 'jade_questions_total{outcome="answered"} 1' in text
+    assert 'jade_spent_total{kind="retrievals"} 2' in text
+    assert "jade_questions_active 0" in text
+    for line in text.splitlines():
+        assert re.fullmatch(r'# (HELP|TYPE) \w+ .+|\w+(\{(\w+="[^"]*",?)+\})? [0-9.e+-]+', line), line
+
+
+def test_histogram_buckets_are_cumulative() -> None:
+    with serving(make_app()) as url, httpx.Client(base_url=url) as http:
+        for _ in range(3):
+            http.get("/healthz")
+        text = http.get("/metrics").text
+    counts = [int(n) for n in re.findall(r'seconds_bucket\{route="/healthz",le="[^"]+"\} (\d+)', text)]
+    assert counts == sorted(counts)
+    assert counts[-1] == 3
+
+
+def test_a_server_without_a_team_says_so() -> None:
+    from jade.serve.app import build_app
+    from jade.serve.keys import Keyring
+    from jade.serve.tally import Tally
+
+    with serving(build_app(make_config(), Keyring(), Tally())) as url:
+        assert httpx.get(f"{url}/healthz").json()["team"] is False
+        assert httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}).status_code == 404

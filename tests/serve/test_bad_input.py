@@ -1,0 +1,87 @@
+"""Whatever is sent, the answer is the sender's mistake (4xx), never ours (5xx)."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from serve_builders import SIMPLE, make_app, make_crew, num_calls, serving
+
+NUM_BODIES = 1000
+_WRONG_VALUES: tuple[Any, ...] = (None, 1, -1.5, True, [], {}, [[]], {"a": 1}, ["x"], 10**40, "\ud800", "")
+
+
+def test_a_thousand_malformed_bodies_are_4xx_each() -> None:
+    crew = make_crew()
+    with serving(make_app(crew)) as url, httpx.Client(base_url=url) as http:
+        for number, (path, body) in enumerate(malformed_bodies(random.Random(5))):
+            response = http.post(path, content=body, headers={"Content-Type": "application/json"})
+            assert 400 <= response.status_code < 500, (number, path, body[:200], response.text[:200])
+            assert response.json()["error"]["message"]
+        assert http.post("/v1/ask", json={"question": SIMPLE}).status_code == 200
+    assert num_calls(crew) == 4
+
+
+def malformed_bodies(dice: random.Random) -> Iterator[tuple[str, bytes]]:
+    makers = (_garbage, _cut_off, _wrong_type, _missing, _nested)
+    for number in range(NUM_BODIES):
+        path = dice.choice(["/v1/ask", "/v1/chat/completions"])
+        yield path, makers[number % len(makers)](path, dice)
+
+
+def _valid(path: str) -> dict[str, Any]:
+    return {"question": SIMPLE} if path == "/v1/ask" else {"messages": [{"role": "user", "content": SIMPLE}]}
+
+
+def _garbage(path: str, dice: random.Random) -> bytes:
+    return b"\xff" + dice.randbytes(dice.randrange(200))
+
+
+def _cut_off(path: str, dice: random.Random) -> bytes:
+    body = json.dumps(_valid(path)).encode()
+    return body[: dice.randrange(len(body))]
+
+
+def _wrong_type(path: str, dice: random.Random) -> bytes:
+    body = _valid(path)
+    value = dice.choice(_WRONG_VALUES)
+    if path == "/v1/ask":
+        body["question"] = value
+    else:
+        place = dice.choice([("role",), ("content",), ()])
+        (body["messages"][0] if place else body)[place[0] if place else "messages"] = value
+    return json.dumps(body).encode()
+
+
+def _missing(path: str, dice: random.Random) -> bytes:
+    return json.dumps(dice.choice([{}, [], None, "question", 7, {"quest": SIMPLE}, {"messages": []}])).encode()
+
+
+def _nested(path: str, dice: random.Random) -> bytes:
+    depth = dice.choice([5, 500, 100_000])
+    return b'{"question":' + b"[" * depth + b"]" * depth + b',"messages":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}"
+
+
+@pytest.mark.parametrize(
+    "text", ["<script>alert(1)</script>", "a\x00b", "‮right to left", "😀" * 200, "'; DROP TABLE x"]
+)
+def test_strange_questions_are_only_questions(text: str) -> None:
+    with serving(make_app()) as url:
+        reply = httpx.post(f"{url}/v1/ask", json={"question": text})
+    assert reply.status_code == 200
+    assert reply.json()["trace"]["question"]["text"] == text
+
+
+def test_a_body_of_another_kind_is_refused() -> None:
+    """A form on a foreign web page can send text/plain without asking; it must not start work."""
+    crew = make_crew()
+    body = json.dumps({"question": SIMPLE}).encode()
+    with serving(make_app(crew)) as url:
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            status = httpx.post(f"{url}/v1/ask", content=body, headers={"Content-Type": kind}).status_code
+            assert 400 <= status < 500, kind
+    assert num_calls(crew) == 0
