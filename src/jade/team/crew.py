@@ -50,8 +50,6 @@ async def open_crew(config: Config) -> AsyncIterator[Crew]:
     unknown = sorted(set(config.roles) - set(team.prompts))
     if unknown:
         raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
-    if not config.retrieval.index:
-        raise ConfigError("retrieval.index is not set: give an index folder (jade index) or a retrieval server's URL")
     async with AsyncExitStack() as stack:
         retriever = open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)

@@ -205,8 +205,8 @@ def _load(extension: str) -> object:
 
 def _load_file(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"jade_extension_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
+    assert spec is not None, "what ends in .py has a loader"
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # Dataclasses look their own module up there.
     sys.modules[spec.name] = module

@@ -1,0 +1,174 @@
+"""Budgets: when one is spent the team answers from what it has, and the trace says which."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from engine_builders import (
+    ROOT_QUESTION,
+    Library,
+    Script,
+    answer,
+    by_question,
+    crew,
+    plan,
+    roles,
+    script,
+    split,
+)
+
+from jade.backbone.scripted import ScriptedBackbone
+from jade.config import BudgetConfig, TeamConfig
+from jade.engine.budget import Ledger
+from jade.engine.solve import solve
+from jade.types import Generation, Prompt, Sampling
+
+ROOT = ROOT_QUESTION.text
+
+
+def splitting(code: str = "QDS", **lines: object) -> Script:
+    """A team that splits the root and solves its children by `R,AG`."""
+    return script(P=by_question({ROOT: plan(code)}, plan("R,AG")), **lines)
+
+
+async def test_without_a_spent_budget_nothing_is_said() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting()))
+    assert (trace.stopped, trace.answer) == ("", "Hampshire")
+
+
+async def test_rounds_spent_leave_later_children_open() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting(AS=answer("from the first alone")), rounds=2))
+    assert trace.stopped == "rounds"
+    assert [node.answer for node in trace.nodes] == ["from the first alone", "Jane Austen", None]
+    assert roles(trace) == ["P", "QDS", "P", "R", "AG", "AS"]
+    assert trace.usage.rounds == 2
+
+
+async def test_depth_spent_takes_the_decompositions_out_of_the_choice() -> None:
+    voice = script(P=plan("QDS"), QDS=by_question({ROOT: split("a?", "b?"), "a?": split("c?", "d?")}, split("e", "f")))
+    trace = await solve(ROOT_QUESTION, crew(voice, depth=1))
+    assert [node.id for node in trace.nodes] == ["0", "0.1", "0.2"]
+    assert "QDS" not in trace.steps[2].observation.legal
+    assert "Choose one of:" in voice.put_to("P")[1]
+    assert trace.nodes[1].workflow == "R,AG"
+
+
+async def test_depth_nought_forbids_decomposition() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting(), depth=0))
+    assert (len(trace.nodes), trace.nodes[0].workflow) == (1, "R,AG")
+
+
+async def test_deep_nesting_follows_the_budget() -> None:
+    def deeper(prompt: Prompt) -> str:
+        return split(f"{prompt.user}+", f"{prompt.user}-").replace("Question: ", "")
+
+    trace = await solve(
+        ROOT_QUESTION,
+        crew(script(P=plan("QDS"), QDS=deeper), depth=6, rounds=500, calls=1000, retrievals=500, tokens=10**9),
+    )
+    assert len(trace.nodes) == 2**7 - 1
+    assert max(node.id.count(".") for node in trace.nodes) == 6
+    assert (trace.stopped, trace.error) == ("", None)
+
+
+async def test_retrievals_spent_let_the_answerer_work_without() -> None:
+    library = Library()
+    trace = await solve(ROOT_QUESTION, crew(splitting(), retrievals=1, library=library))
+    assert (trace.stopped, trace.usage.retrievals, len(library.queries)) == ("retrievals", 1, 1)
+    refused = next(step for step in trace.steps if step.node == "0.2" and step.role == "R")
+    assert (refused.error, refused.found) == ("the retrieval budget is spent", ())
+    assert (trace.nodes[2].answer, trace.error) == ("Hampshire", None)
+
+
+async def test_calls_spent_still_leave_the_closing_one() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting(AS=answer("as far as I know")), calls=4))
+    assert (trace.stopped, trace.answer) == ("calls", "as far as I know")
+    assert roles(trace) == ["P", "QDS", "P", "R", "AG", "AS"]
+    assert trace.usage.calls == 4 + 1
+
+
+async def test_calls_spent_before_a_decomposition_end_the_node() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting(), calls=1))
+    assert (roles(trace), trace.stopped) == (["P", "AS"], "calls")
+
+
+async def test_no_tool_is_used_when_nobody_could_read_what_it_brings() -> None:
+    library = Library()
+    trace = await solve(ROOT_QUESTION, crew(script(), calls=1, library=library))
+    assert (roles(trace), library.queries) == (["P", "AS"], [])
+
+
+async def test_tokens_spent_still_leave_the_closing_call() -> None:
+    trace = await solve(ROOT_QUESTION, crew(splitting(), tokens=1))
+    assert (trace.stopped, roles(trace), trace.answer) == ("tokens", ["P", "AS"], "Hampshire")
+
+
+async def test_children_beyond_the_budget_are_dropped() -> None:
+    voice = splitting("QDP", QDP=split("a?", "b?", "c?", "d?"))
+    trace = await solve(ROOT_QUESTION, crew(voice, children=3))
+    assert (trace.stopped, trace.nodes[0].children) == ("children", ("0.1", "0.2", "0.3"))
+    assert len(trace.nodes) == 4
+
+
+async def test_seconds_spent_interrupt_a_call_and_what_is_known_is_the_answer() -> None:
+    class Stalling(ScriptedBackbone):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            if "Jane Austen born" in prompt.user:
+                await asyncio.sleep(60)
+            return await super().generate(prompt, sampling)
+
+    started = time.perf_counter()
+    trace = await solve(ROOT_QUESTION, crew(Stalling(splitting()), seconds=0.3))
+    assert time.perf_counter() - started < 5
+    assert (trace.stopped, trace.answer) == ("seconds", "Jane Austen")
+    assert trace.steps[-1].error == "the time budget is spent"
+    assert "AS" not in roles(trace)
+
+
+async def test_seconds_spent_interrupt_a_search() -> None:
+    trace = await solve(ROOT_QUESTION, crew(library=Library(delay_seconds=60), seconds=0.1))
+    assert (trace.stopped, trace.answer) == ("seconds", "")
+    assert trace.error == trace.steps[-1].error == "the time budget is spent"
+    assert 0.05 < trace.steps[-1].seconds < 5
+
+
+async def test_a_summary_for_which_no_time_is_left_is_a_spent_budget() -> None:
+    def late(prompt: Prompt) -> str:
+        time.sleep(0.15 if "Jane" in prompt.user else 0)
+        return answer("Hampshire" if "Jane" in prompt.user else "Jane Austen")
+
+    config = TeamConfig(workflows=("QDS",), child_workflows=("AG",))
+    trace = await solve(ROOT_QUESTION, crew(script(AG=late), team=config, seconds=0.1))
+    assert (trace.stopped, trace.answer, roles(trace)) == ("seconds", "Hampshire", ["QDS", "AG", "AG"])
+
+
+async def test_a_timeout_of_the_backbones_own_is_not_the_budgets() -> None:
+    class Impatient(ScriptedBackbone):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            raise TimeoutError("gave up")
+
+    trace = await solve(ROOT_QUESTION, crew(Impatient(script())))
+    assert (trace.error, trace.stopped) == ("TimeoutError: gave up", "")
+
+
+async def test_parallel_children_share_one_budget_of_calls() -> None:
+    class Slow(ScriptedBackbone):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            await asyncio.sleep(0)
+            return await super().generate(prompt, sampling)
+
+    voice = splitting("QDP", QDP=split("a?", "b?", "c?", "d?"))
+    trace = await solve(ROOT_QUESTION, crew(Slow(voice), calls=7))
+    assert (trace.stopped, trace.usage.calls) == ("calls", 7 + 1)
+
+
+@pytest.mark.parametrize("spent", ["rounds", "calls", "tokens", "seconds"])
+def test_a_ledger_names_the_first_budget_that_refused(spent: str) -> None:
+    ledger = Ledger(BudgetConfig(**{spent: 1}))
+    assert ledger.open_round() == 1
+    ledger.calls, ledger.prompt_tokens, ledger.started = 1, 1, ledger.started - 1
+    assert ledger.open_round() is None
+    ledger.refuse("another")
+    assert ledger.stopped == spent
