@@ -1,4 +1,4 @@
-"""The local backbone: what is sampled is what the model would sample, whoever else is in the batch, whatever goes wrong."""
+"""The local backbone samples what the model would sample, whoever else is in the batch and whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -43,6 +43,14 @@ async def alone(prompt: Prompt, sampling: Sampling, model: Any = None) -> Genera
 
 async def together(backbone: LocalBackbone, sampling: Callable[[int], Sampling]) -> list[Generation]:
     return await asyncio.gather(*(backbone.generate(prompt, sampling(i)) for i, prompt in enumerate(PROMPTS)))
+
+
+async def first_step(backbone: LocalBackbone) -> None:
+    for _ in range(5000):
+        if backbone.counts.decode_steps:
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("the engine did not start")
 
 
 def failing(model: Any, when: Callable[[dict[str, Any]], bool], error: Exception) -> Any:
@@ -115,8 +123,7 @@ async def test_the_end_of_turn_token_is_part_of_the_action_and_not_of_the_text()
 async def test_a_request_joins_while_another_runs_and_leaves_before_it() -> None:
     async with opened(make_model(ends=False)) as backbone:
         long = asyncio.create_task(backbone.generate(PROMPTS[0], Sampling(max_tokens=300)))
-        while not backbone.counts.decode_steps:
-            await asyncio.sleep(0.001)
+        await first_step(backbone)
         short = await backbone.generate(PROMPTS[1], Sampling(max_tokens=3))
         assert not long.done()
         assert backbone.counts.largest_batch == 2
@@ -161,8 +168,7 @@ async def test_new_weights_are_used_with_their_version_and_no_old_prefix(inline:
 async def test_a_generation_under_way_ends_with_the_weights_it_began_with() -> None:
     async with opened(make_model(ends=False)) as backbone:
         running = asyncio.create_task(backbone.generate(PROMPTS[0], Sampling(max_tokens=100)))
-        while not backbone.counts.decode_steps:
-            await asyncio.sleep(0.001)
+        await first_step(backbone)
         update = asyncio.create_task(backbone.update_weights(make_model(seed=5).named_parameters(), version=1))
         await asyncio.sleep(0)
         late = await backbone.generate(PROMPTS[0], Sampling(max_tokens=100))
@@ -190,8 +196,7 @@ async def test_weights_that_do_not_fit_change_nothing(named: dict[str, torch.Ten
 async def test_cancelled_requests_free_their_places_for_those_who_wait(inline: bool) -> None:
     async with opened(make_model(ends=False), max_batch=2, inline=inline) as backbone:
         endless = [asyncio.create_task(backbone.generate(p, Sampling(max_tokens=900))) for p in PROMPTS[:4]]
-        while not backbone.counts.decode_steps:
-            await asyncio.sleep(0.001)
+        await first_step(backbone)
         patient = asyncio.create_task(backbone.generate(PROMPTS[5], Sampling(max_tokens=5)))
         await asyncio.sleep(0.01)
         assert not patient.done()

@@ -58,7 +58,7 @@ def test_several_prompts_in_one_row_have_the_logits_of_each_alone(kind: str) -> 
     for slot, ids in zip((4, 0, 2, 1), prompts, strict=True):
         spans.append(Span(slot, start, start + len(ids), 0))
         start += len(ids)
-    logits = slot_logits(ours, sum(prompts, []), PrefillLayout(slots.kv, spans))
+    logits = slot_logits(ours, [token for ids in prompts for token in ids], PrefillLayout(slots.kv, spans))
     for span, ids in zip(spans, prompts, strict=True):
         torch.testing.assert_close(logits[span.start : span.stop], plain_logits(plain, ids), atol=1e-4, rtol=0)
 
@@ -98,7 +98,7 @@ def test_without_a_layout_the_model_is_the_plain_one_padding_included(kind: str)
 
 def test_a_model_with_sliding_windows_is_refused_by_name() -> None:
     model = make_model("qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=0)
-    with pytest.raises(ConfigError, match="qwen2.*sliding-window"):
+    with pytest.raises(ConfigError, match=r"qwen2.*sliding-window"):
         Runner(model, {2})
 
 

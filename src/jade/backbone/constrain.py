@@ -32,7 +32,7 @@ class ChoiceGrammars:
     def _compile(self, choices: tuple[str, ...]) -> Any:
         from llguidance import LLMatcher
 
-        rule = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in choices)
+        rule = " | ".join(map(_quoted, choices))
         matcher = LLMatcher(self._vocabulary, LLMatcher.grammar_from_lark(f"start: {rule}"), log_level=0)
         if matcher.is_error():
             raise BackboneFailed(f"choices {choices!r} cannot be decoded: {matcher.get_error()}")
@@ -65,3 +65,8 @@ class ChoiceMatcher:
 def most_tokens(choices: Sequence[str]) -> int:
     """Tokens that always suffice for any of the choices: a byte each at worst, and the end of the turn."""
     return max(len(choice.encode()) for choice in choices) + 1
+
+
+def _quoted(text: str) -> str:
+    """A Lark string: as in JSON, but that the delete character has to be escaped as well."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

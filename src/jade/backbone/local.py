@@ -84,13 +84,25 @@ class LocalBackbone:
             threads=config.threads,
             inline=config.inline,
         )
-        return backbone.with_adapter(config.adapter) if config.adapter else backbone
+        if not config.adapter:
+            return backbone
+        adapted = backbone.with_adapter(config.adapter)
+        backbone._sharers.remove(backbone)
+        return adapted
 
     def with_adapter(self, folder: Path) -> LocalBackbone:
         """A backbone that speaks through a LoRA adapter over this one's model, which stays in memory once."""
+        if self._engine.busy:
+            raise BackboneFailed(f"adapter {folder} cannot be added while requests are under way")
+        return self._sharing(self._runner.adapters.load(folder))
+
+    def without_adapter(self) -> LocalBackbone:
+        """A backbone that speaks as the bare model which this one's adapter stands over."""
+        return self._sharing(None)
+
+    def _sharing(self, adapter: str | None) -> LocalBackbone:
         other = object.__new__(LocalBackbone)
-        other.__dict__.update(self.__dict__)
-        other._adapter = self._runner.adapters.load(folder)
+        other.__dict__.update(self.__dict__, _adapter=adapter)
         self._sharers.append(other)
         return other
 

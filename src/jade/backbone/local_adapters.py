@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,9 @@ class AdapterSet:
 
         config = PeftConfig.from_pretrained(str(folder))
         config.inference_mode = True
-        inject_adapter_in_model(config, self._model, adapter_name=name)
+        with warnings.catch_warnings():  # peft warns of several adapters, which is what is wanted here
+            warnings.filterwarnings("ignore", "Already found a `peft_config`")
+            inject_adapter_in_model(config, self._model, adapter_name=name)
         state = {key.removeprefix(PEFT_PREFIX): tensor for key, tensor in load_file(weights).items()}
         result: Any = set_peft_model_state_dict(self._model, state, adapter_name=name)
         if result.unexpected_keys:
