@@ -1,0 +1,98 @@
+"""Which files are meant when someone points at a folder.
+
+Nothing outside the folder is ever read: links that leave it are listed and passed over, and so is everything
+that is not a plain file. Hidden files and folders are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jade.corpus.documents import Unreadable
+from jade.corpus.read import reader_of
+from jade.corpus.readers.plain import printable
+from jade.errors import DocumentError
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read, the name it goes by in the index, and what tells whether it has changed."""
+
+    name: str
+    path: Path
+    num_bytes: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    files: tuple[SourceFile, ...]
+    unreadable: tuple[Unreadable, ...]
+    num_other: int
+    """Files of kinds that are not documents, passed over without a word each."""
+
+
+def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
+    """All documents under the given files and folders, in the order of their names.
+
+    With one folder, names are relative to it; with several paths, each name starts with its folder's own.
+    `exclude` is a folder to leave out (an index being written inside the folder that is read).
+    """
+    files: dict[str, SourceFile] = {}
+    unreadable: list[Unreadable] = []
+    num_other = 0
+    for root in paths:
+        prefix = f"{printable(root.resolve().name)}/" if len(paths) > 1 and root.is_dir() else ""
+        for path in _under(root, exclude):
+            if path != root and reader_of(path) is None:
+                num_other += 1
+                continue
+            name = prefix + printable(path.relative_to(root).as_posix()) if path != root else printable(root.name)
+            item = _checked(path, root, _unused(name, files))
+            if isinstance(item, Unreadable):
+                unreadable.append(item)
+            else:
+                files[item.name] = item
+    return Found(tuple(files[name] for name in sorted(files)), tuple(unreadable), num_other)
+
+
+def _under(root: Path, exclude: Path | None) -> Iterator[Path]:
+    """Every file below a folder, in a stable order; links to folders are not entered."""
+    if not root.exists():
+        raise DocumentError(f"{root}: no such file or folder")
+    if not root.is_dir():
+        yield root
+        return
+    left_out = exclude.resolve() if exclude else None
+    for folder, subfolders, names in os.walk(root):
+        here = Path(folder)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        if left_out is not None:
+            subfolders[:] = [name for name in subfolders if (here / name).resolve() != left_out]
+        yield from (here / name for name in sorted(names) if not name.startswith("."))
+
+
+def _checked(path: Path, root: Path, name: str) -> SourceFile | Unreadable:
+    """A plain file inside its folder, or why it is passed over. A pipe or a device would never end."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        return Unreadable(name, f"cannot be opened ({error.strerror or error})")
+    if path != root and path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+        return Unreadable(name, "is a link that leaves the folder")
+    if not stat.S_ISREG(status.st_mode):
+        return Unreadable(name, "is not a plain file")
+    return SourceFile(name, path, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
+
+
+def _unused(name: str, taken: dict[str, SourceFile]) -> str:
+    """The name, or with a number when another given folder has a file of that name."""
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}~{number}"
+    return free

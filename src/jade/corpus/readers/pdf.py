@@ -1,0 +1,64 @@
+"""PDF files through pypdf: one document a file, which knows where its pages start."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from jade.corpus.documents import Document, Limits, NotReadable
+from jade.corpus.readers.plain import read_bytes, title_from
+
+
+def read_pdf(path: Path, name: str, limits: Limits) -> Iterator[Document]:
+    """The text of all pages. Scanned pages have none: JADE reads letters, not pictures."""
+    data = read_bytes(path, limits)
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it would print is said once, in our own list
+    try:
+        title, pages = _extract(data, limits)
+    except NotReadable:
+        raise
+    except Exception as error:  # pypdf raises whatever a broken file leads it into
+        raise NotReadable(f"is not a readable PDF ({type(error).__name__}: {_first_line(error)})") from None
+    if not any(page.strip() for page in pages):
+        raise NotReadable("holds no text (scanned pages?)")
+    starts = [0]
+    for page in pages[:-1]:
+        starts.append(starts[-1] + len(page) + 1)
+    yield Document(name, title or title_from(path), "\n".join(pages), pages=tuple(starts))
+
+
+def _extract(data: bytes, limits: Limits) -> tuple[str, list[str]]:
+    from pypdf import PdfReader
+
+    reader = PdfReader(BytesIO(data))
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise NotReadable("is protected by a password")
+    pages: list[str] = []
+    num_chars = 0
+    for page in reader.pages:
+        pages.append(unwrap(page.extract_text()))
+        num_chars += len(pages[-1])
+        if num_chars > limits.file_bytes:
+            raise NotReadable(f"holds more text than the limit of {limits.file_bytes / 1e6:g} MB")
+    return _title(reader), pages
+
+
+def _title(reader: Any) -> str:
+    metadata = reader.metadata
+    title = metadata.title if metadata else None
+    return " ".join(title.split()) if isinstance(title, str) else ""
+
+
+def unwrap(text: str) -> str:
+    """Join what the page broke only to fit its lines; blank lines stay."""
+    text = re.sub(r"(?<=[^\W\d_])-\n(?=[^\W\d_])", "", text)
+    text = re.sub(r"[ \t]*(?<!\n)\n(?!\s*\n)[ \t]*", " ", text)
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:120]
