@@ -114,8 +114,14 @@ def gold_hops(question: Question) -> tuple[Hop, ...]:
     titles = supporting_titles(question)
     steps: Sequence[Mapping[str, str]] = question.metadata.get("decomposition") or ()
     if len(steps) > 1 and all(step.get("question") and step.get("answer") for step in steps):
-        return tuple(Hop(str(step["question"]), str(step["answer"]), titles) for step in steps)
+        return tuple(_gold_hop(step, titles) for step in steps)
     return tuple(Hop(title, None, (title,)) for title in titles) if len(titles) > 1 else ()
+
+
+def _gold_hop(step: Mapping[str, str], titles: tuple[str, ...]) -> Hop:
+    """A gold sub-question; its evidence is its own page where that is named, else any page of the question."""
+    own = (str(step["support"]),) if step.get("support") else titles
+    return Hop(str(step["question"]), str(step["answer"]), own)
 
 
 def _whole(question: Question, user: str) -> Hop:

@@ -1,0 +1,116 @@
+"""`jade eval`: methods on benchmarks, a record for every question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from jade.evaluate.run import Session, Tally
+    from jade.evaluate.store import Cell
+
+SEVEN = "nq,popqa,ambigqa,hotpotqa,2wiki,musique,bamboogle"
+TABLE = "no-retrieval,vanilla-rag,rrr,bgm,mmoa-rag,adaptive-rag,search-r1,mao-arag,executors-only,jade"
+
+
+def command(
+    benchmark: Annotated[str, typer.Option(help=f"Names or .jsonl files, by commas; `all` is {SEVEN}.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; the same folder goes on where it was.")],
+    data: Annotated[str, typer.Option(help="Folder of questions, or hub:[OWNER/NAME] for the Hugging Face hub.")] = "",
+    method: Annotated[str, typer.Option(help=f"Names, by commas; `all` is {TABLE}; also oracle.")] = "jade",
+    index: Index = None,
+    model: Model = None,
+    split: Annotated[str, typer.Option(help="Which split of the benchmarks.")] = "test",
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many questions a benchmark, the same ones always.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the draws.")] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Questions in flight at once.")] = None,
+    prompt_variants: Annotated[int, typer.Option(min=0, help="Run under so many paraphrases of the prompts too.")] = 0,
+    config: ConfigFile = None,
+    settings: Overrides = None,
+) -> None:
+    """Measure teams on benchmarks. Killed and started again, it goes on where it was."""
+    import asyncio
+
+    from rich.console import Console
+
+    from jade.evaluate.run import Request, evaluate
+
+    numbers = [
+        f"{name}={value}" for name, value in (("seed", seed), ("eval.concurrency", concurrency)) if value is not None
+    ]
+    chosen = config_from(config, [*numbers, *(settings or [])], index=index, model=model)
+    request = Request(_names(benchmark, SEVEN), _names(method, TABLE), out, data, split, limit, prompt_variants)
+    console = Console()
+    with Progress(console) as progress:
+        session = asyncio.run(evaluate(request, chosen, listen=progress.hear))
+    print_session(session, out, console)
+
+
+def _names(given: str, everything: str) -> tuple[str, ...]:
+    names = everything if given.strip() == "all" else given
+    return tuple(name.strip() for name in names.split(",") if name.strip())
+
+
+class Progress:
+    """A bar for each cell with its running F1; where nobody watches, a line when a cell is done."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+
+        self._console = console
+        self._bars = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("F1 {task.fields[f1]:5.1f}  failed {task.fields[failed]}"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._tasks: dict[Cell, TaskID] = {}
+
+    def __enter__(self) -> Progress:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bars.stop()
+
+    def hear(self, cell: Cell, tally: Tally) -> None:
+        if cell not in self._tasks:
+            self._tasks[cell] = self._bars.add_task(str(cell), total=tally.total, f1=0.0, failed=0)
+        f1 = 100 * tally.mean_f1
+        self._bars.update(self._tasks[cell], completed=tally.done, f1=f1, failed=tally.failed)
+        if tally.done == tally.total and not self._console.is_terminal:
+            line = f"{cell}: {tally.total} questions, F1 {f1:.1f}, failed {tally.failed}"
+            self._console.print(line, markup=False, highlight=False)
+
+
+def print_session(session: Session, out: Path, console: Console) -> None:
+    """F1 by benchmark and method, and how busy the backbone was."""
+    from rich.table import Table
+    from rich.text import Text
+
+    benchmarks = list(dict.fromkeys(cell.benchmark for cell in session.tallies))
+    table = Table("F1 (%)", *benchmarks)
+    for column in dict.fromkeys(cell.column for cell in session.tallies):
+        tallies = {cell.benchmark: tally for cell, tally in session.tallies.items() if cell.column == column}
+        table.add_row(column, *(f"{100 * tallies[name].mean_f1:.1f}" for name in benchmarks))
+    console.print(table)
+    if session.questions:
+        rate, busy = session.questions / session.wall_seconds, session.busy_seconds / session.wall_seconds
+        console.print(
+            Text(f"{session.questions} questions in {session.wall_seconds:.0f} s: {rate:.2f} a second, ", style="dim")
+            + Text(f"{session.calls} calls, the backbone was busy {busy:.0%} of the time", style="dim")
+        )
+    console.print(Text(f"records in {out}; next: jade report {out} --out report", style="dim"), soft_wrap=True)

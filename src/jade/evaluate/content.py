@@ -1,0 +1,98 @@
+"""What a report says, before it is Markdown or HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jade.errors import ConfigError
+from jade.evaluate.board import Board, Column
+from jade.evaluate.examples import Example, all_examples
+from jade.evaluate.figures import Picture, pictures
+from jade.evaluate.tables import (
+    Doubt,
+    Table,
+    cost_table,
+    difference_table,
+    f1_table,
+    failure_table,
+    method_title,
+    plan_table,
+    retrieval_table,
+    robustness_table,
+    scores_table,
+    workflow_table,
+)
+
+DEFAULT_BASELINE = "vanilla-rag"
+DEFAULT_FOCUS = "jade"
+
+
+@dataclass(frozen=True)
+class Content:
+    title: str
+    facts: Sequence[tuple[str, str]]
+    tables: Sequence[Table]
+    pictures: Sequence[Picture]
+    focus: str
+    examples: Sequence[tuple[str, Sequence[Example]]]
+
+
+def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str | None = None) -> Content:
+    """Everything a report says about a board."""
+    against = _chosen(board, baseline, DEFAULT_BASELINE, "baseline")
+    shown = _chosen(board, focus, DEFAULT_FOCUS, "examples")
+    tables = [
+        f1_table(board, doubt),
+        *([difference_table(board, against, doubt)] if len(board.columns) > 1 else []),
+        cost_table(board),
+        scores_table(board),
+        retrieval_table(board),
+        plan_table(board),
+        workflow_table(board),
+        failure_table(board),
+        *filter(None, [robustness_table(board)]),
+    ]
+    title = f"{_count(board.columns, 'method')} on {_count(board.benchmarks, 'benchmark')}"
+    facts = list(_facts(board, doubt))
+    return Content(title, facts, tables, pictures(board, doubt), method_title(shown), all_examples(shown))
+
+
+def _chosen(board: Board, named: str | None, default: str, option: str) -> Column:
+    """The column that was named, or the usual one, or the first."""
+    labels = [column.label for column in board.columns]
+    if named is None:
+        return board.column(default) or board.columns[0]
+    found = board.column(named)
+    if found is None:
+        raise ConfigError(f"--{option} {named!r}: no such method in these runs; there are {', '.join(labels)}")
+    return found
+
+
+def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
+    for folder, run in board.runs.items():
+        yield f"run “{folder.name}”", _run_fact(run)
+    sizes = {name: {len(c.cells[name].records) for c in board.columns if name in c.cells} for name in board.benchmarks}
+    yield "questions", "; ".join(f"{name} {_range(counts)}" for name, counts in sizes.items())
+    yield "statistics", f"{doubt.resamples} bootstrap resamples, seed {doubt.seed}"
+
+
+def _run_fact(run: Mapping[str, Any]) -> str:
+    settings, config = run["settings"], run.get("config", {})
+    versions = ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items())
+    limit = "all questions" if settings["limit"] is None else f"at most {settings['limit']} questions a set"
+    index = config.get("retrieval", {}).get("index") or settings["index"]
+    return (
+        f"model {settings['backbone']['model']}, index {index}, "
+        f"k {settings['retrieval']['k']}, split {settings['split']}, {limit}, seed {settings['seed']}, "
+        f"temperature {settings['sampling']['temperature']}; {versions}"
+    )
+
+
+def _count(things: Sequence[object], noun: str) -> str:
+    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
+
+
+def _range(counts: set[int]) -> str:
+    return str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"

@@ -1,0 +1,89 @@
+"""A report as one HTML page: nothing is loaded from elsewhere, nothing runs, and all foreign text is escaped."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from html import escape
+from importlib.resources import files
+
+from jade.evaluate.content import Content
+from jade.evaluate.examples import Example, outline
+from jade.evaluate.figures import DARK, LIGHT, Picture, Theme
+from jade.evaluate.tables import Entry, Table
+
+
+def to_html(content: Content) -> str:
+    style = files("jade.evaluate").joinpath("report.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; '
+        "style-src 'unsafe-inline'\">\n"
+        f"<title>{escape(content.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        + "\n".join(_body(content))
+        + "\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _body(content: Content) -> Iterator[str]:
+    yield f"<h1>{escape(content.title)}</h1>"
+    yield "<dl>" + "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in content.facts) + "</dl>"
+    first, *rest = content.tables
+    yield from _table(first)
+    if content.pictures:
+        yield '<div class="pictures">'
+        yield from (_picture(picture) for picture in content.pictures)
+        yield "</div>"
+    for table in rest:
+        yield from _table(table)
+    yield f"<section><h2>Examples of {escape(content.focus)}</h2>"
+    for title, examples in content.examples:
+        yield f"<h3>{escape(title)}</h3>"
+        yield from (_example(example) for example in examples)
+    yield "</section>"
+
+
+def _table(table: Table) -> Iterator[str]:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
+    rows = "\n".join(_row(row) for row in table.rows)
+    yield f"<section><h2>{escape(table.title)}</h2>"
+    yield f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+    yield f"<tbody>\n{rows}\n</tbody></table></div>"
+    yield f"<p>{escape(table.note)}</p></section>"
+
+
+def _row(row: tuple[Entry, ...]) -> str:
+    name, *values = row
+    cells = "".join(f"<td>{_entry(value)}</td>" for value in values)
+    return f'<tr><th scope="row">{_entry(name)}</th>{cells}</tr>'
+
+
+def _entry(entry: Entry) -> str:
+    text = f"<strong>{escape(entry.text)}</strong>" if entry.best else escape(entry.text)
+    return f"{text}<small>{escape(entry.small)}</small>" if entry.small else text
+
+
+def _picture(picture: Picture) -> str:
+    return (
+        f"<figure><h2>{escape(picture.title)}</h2><picture>"
+        f'<source media="(prefers-color-scheme: dark)" srcset="{_data(picture, DARK)}">'
+        f'<img src="{_data(picture, LIGHT)}" alt="{escape(f"{picture.title}: {picture.caption}")}"></picture>'
+        f"<figcaption>{escape(picture.caption)}</figcaption></figure>"
+    )
+
+
+def _data(picture: Picture, theme: Theme) -> str:
+    return "data:image/svg+xml;base64," + b64encode(picture.svg(theme)).decode()
+
+
+def _example(example: Example) -> str:
+    record = example.record
+    verdict = f" <em>{escape(record.failure)}</em>" if record.failure else ""
+    lines = escape("\n".join(outline(example.trace)))
+    return (
+        f"<details><summary>{escape(record.question)} <span>{escape(example.benchmark)}</span></summary>"
+        f"<p>answer: <b>{escape(record.answer or 'none')}</b>{verdict}<br>"
+        f"gold: {escape(' / '.join(record.golds[:4]))}</p><pre>{lines}</pre></details>"
+    )

@@ -1,0 +1,292 @@
+"""The tables of a report: plain values, which the Markdown and the HTML writer each print in their own way.
+
+Means over benchmarks weigh every benchmark the same and are given only where a method has run on all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jade.config import ROLE_CODES
+from jade.evaluate.benchmarks import BENCHMARKS
+from jade.evaluate.board import Board, CellResult, Column
+from jade.evaluate.failures import RIGHT_FROM, Failure
+from jade.evaluate.methods import METHODS
+from jade.evaluate.statistics import Floats, estimate, mean_of_means, paired_p_value
+
+MISSING = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cell of a table: its value, a finer line below it, and whether it is the best of its column."""
+
+    text: str
+    small: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How intervals and p-values are drawn."""
+
+    resamples: int
+    seed: int
+
+
+def benchmark_title(name: str) -> str:
+    return BENCHMARKS[name].title if name in BENCHMARKS else name
+
+
+def method_title(column: Column) -> str:
+    """The published name, and which run it is where several have it."""
+    known = METHODS.get(column.method)
+    return column.label.replace(column.method, known.title, 1) if known else column.label
+
+
+def f1_table(board: Board, doubt: Doubt) -> Table:
+    """Datasets × methods, each with its 95 % interval."""
+    header = ("method", *map(benchmark_title, board.benchmarks), "mean")
+    wanted = _each_and_all(board)
+    values = [[_f1_groups(column, names) for names in wanted] for column in board.columns]
+    best = [_best(board.columns, [row[place] for row in values]) for place in range(len(wanted))]
+    rows = tuple(
+        (Entry(method_title(column)), *(_estimated(v, doubt, row in best[p]) for p, v in enumerate(values[row])))
+        for row, column in enumerate(board.columns)
+    )
+    note = "F1 in percent with 95 % bootstrap intervals over questions; the best of each column in bold."
+    ceiling = " The oracle is the retriever's ceiling, not a competitor." if _has_ceiling(board) else ""
+    return Table("Effectiveness", note + ceiling, header, rows)
+
+
+def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
+    """What each method has over the baseline on the same questions, and how likely chance alone gives that."""
+    header = ("method", *map(benchmark_title, board.benchmarks), "mean")
+    rows = tuple(
+        (Entry(method_title(column)), *(_difference(column, baseline, names, doubt) for names in _each_and_all(board)))
+        for column in board.columns
+        if column is not baseline
+    )
+    note = (
+        f"F1 points over {method_title(baseline)} on the questions that both have, with two-sided paired bootstrap "
+        f"p-values ({doubt.resamples} resamples); not corrected for the number of comparisons."
+    )
+    return Table(f"Against {method_title(baseline)}", note, header, rows)
+
+
+def scores_table(board: Board) -> Table:
+    """All metrics, as means over the benchmarks."""
+    numbers = (
+        _score("F1", "f1"),
+        _score("exact match", "em"),
+        _score("precision", "precision"),
+        _score("recall", "recall"),
+        _score("gold contained", "accuracy"),
+        _score("F1, yes/no by exact match", "outcome"),
+        Number("failed", lambda cell: 100 * cell.num_failed / len(cell.records), ".1f"),
+    )
+    note = "Percent, mean over the benchmarks. A question that failed scores 0 everywhere; the last column counts them."
+    return _number_table("All scores", note, numbers, board)
+
+
+def cost_table(board: Board) -> Table:
+    numbers = (
+        Number("calls", lambda cell: cell.cost("calls"), ".2f"),
+        Number("rounds", lambda cell: cell.cost("rounds"), ".2f"),
+        Number("retrievals", lambda cell: cell.cost("retrievals"), ".2f"),
+        Number("tokens read", lambda cell: cell.cost("prompt_tokens"), ".0f"),
+        Number("tokens written", lambda cell: cell.cost("completion_tokens"), ".1f"),
+        Number("seconds", lambda cell: cell.seconds, ".2f"),
+        Number("questions/s", lambda cell: cell.questions_per_second, ".2f"),
+    )
+    note = (
+        "Per question, mean over the benchmarks. Seconds are from question to answer while others are in flight; "
+        "questions/s is what came out of it."
+    )
+    return _number_table("Cost", note, numbers, board)
+
+
+def retrieval_table(board: Board) -> Table:
+    """What the searches brought."""
+    header = ("method", *map(benchmark_title, board.benchmarks))
+    rows = tuple(
+        (Entry(method_title(column)), *(_retrieved(column.cells.get(name), board.k) for name in board.benchmarks))
+        for column in board.columns
+    )
+    note = (
+        f"Percent of questions with a gold answer in the first / the first {board.k} passages of a search; "
+        "below it the share of supporting pages found, where the benchmark names them."
+    )
+    return Table("Retrieval", note, header, rows)
+
+
+def plan_table(board: Board) -> Table:
+    """Depth, early stops and malformed outputs of each role."""
+    written = {role for column in board.columns for cell in column.cells.values() for role in cell.malformed()}
+    roles = sorted(written, key=lambda role: (ROLE_CODES.index(role) if role in ROLE_CODES else len(ROLE_CODES), role))
+    numbers = (
+        Number("depth", lambda cell: cell.depth, ".2f"),
+        Number("stopped early", lambda cell: 100 * cell.stopped, ".1f"),
+    )
+    plain = _number_table("Plans", "", numbers, board)
+    rows = tuple(
+        (*row, *(Entry(_malformed(column, role)) for role in roles))
+        for row, column in zip(plain.rows, board.columns, strict=True)
+    )
+    note = "Mean depth of the tree; percent of questions stopped by a budget; percent of each role's outputs malformed."
+    return Table("Plans", note, (*plain.header, *roles), rows)
+
+
+def workflow_table(board: Board, most: int = 3) -> Table:
+    """The commonest plans for the question itself."""
+    header = ("method", *map(benchmark_title, board.benchmarks))
+    rows = tuple(
+        (Entry(method_title(column)), *(_workflows(column.cells.get(name), most) for name in board.benchmarks))
+        for column in board.columns
+    )
+    return Table("Workflows", f"The {most} commonest plans for the question itself, in percent.", header, rows)
+
+
+def failure_table(board: Board) -> Table:
+    """Where questions fail, in the order of the pipeline."""
+    rows = tuple((Entry(method_title(column)), *_failures(column, board)) for column in board.columns)
+    note = (
+        f"Percent of questions, mean over the benchmarks; an answer of F1 {RIGHT_FROM} or more counts as right. "
+        "A passage counts as evidence when it holds a gold answer; for yes/no, when every supporting page is there."
+    )
+    return Table("Where questions fail", note, ("method", "right", *Failure), rows)
+
+
+def robustness_table(board: Board) -> Table | None:
+    """The same team under paraphrased prompts."""
+    varied = [column for column in board.columns if len(board.wordings(column)) > 1]
+    if not varied:
+        return None
+    rows = tuple(
+        (Entry(method_title(column)), Entry(benchmark_title(name)), *map(Entry, _spread(board, column, name)))
+        for column in varied
+        for name in board.benchmarks
+        if sum(name in wording.cells for wording in board.wordings(column)) > 1
+    )
+    header = ("method", "benchmark", "wordings", "shipped", "mean", "worst", "best", "spread")
+    note = "F1 in percent under the shipped prompts and their paraphrases; spread is the standard deviation."
+    return Table("Robustness to the prompts' wording", note, header, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A column of plain numbers: its name, its value for one cell, and how it is printed."""
+
+    name: str
+    of: Callable[[CellResult], float]
+    form: str
+
+
+def _number_table(title: str, note: str, numbers: Sequence[Number], board: Board) -> Table:
+    rows = []
+    for column in board.columns:
+        cells = column.over(board.benchmarks)
+        texts = [format(np.mean([n.of(cell) for cell in cells]), n.form) if cells else MISSING for n in numbers]
+        rows.append((Entry(method_title(column)), *map(Entry, texts)))
+    return Table(title, note, ("method", *(number.name for number in numbers)), tuple(rows))
+
+
+def _score(title: str, name: str) -> Number:
+    return Number(title, lambda cell: 100 * float(cell.scores(name).mean()), ".1f")
+
+
+def _each_and_all(board: Board) -> list[Sequence[str]]:
+    """Every benchmark by itself, then all together."""
+    return [*((name,) for name in board.benchmarks), board.benchmarks]
+
+
+def _f1_groups(column: Column, names: Sequence[str]) -> list[Floats] | None:
+    cells = column.over(names)
+    return [cell.scores("f1") for cell in cells] if cells else None
+
+
+def _best(columns: Sequence[Column], values: Sequence[list[Floats] | None]) -> set[int]:
+    """The rows with the highest mean among those that compete; none where there is no competition."""
+    means = {
+        row: mean_of_means(groups)
+        for row, groups in enumerate(values)
+        if groups is not None and not columns[row].is_ceiling
+    }
+    highest = max(means.values(), default=0.0)
+    return {row for row, mean in means.items() if mean == highest} if len(means) > 1 else set()
+
+
+def _estimated(groups: list[Floats] | None, doubt: Doubt, best: bool) -> Entry:
+    if groups is None:
+        return Entry(MISSING)
+    found = estimate(groups, doubt.resamples, doubt.seed)
+    return Entry(f"{100 * found.mean:.1f}", f"{100 * found.low:.1f} to {100 * found.high:.1f}", best)
+
+
+def _difference(column: Column, baseline: Column, names: Sequence[str], doubt: Doubt) -> Entry:
+    ours, theirs = column.over(names), baseline.over(names)
+    shared = [_shared(a, b) for a, b in zip(ours, theirs, strict=True)] if ours and theirs else []
+    if not shared or not all(len(mine) for mine, _ in shared):
+        return Entry(MISSING)
+    mine, other = [pair[0] for pair in shared], [pair[1] for pair in shared]
+    p_value = paired_p_value(mine, other, doubt.resamples, doubt.seed)
+    return Entry(f"{100 * (mean_of_means(mine) - mean_of_means(other)):+.1f}", _p_text(p_value))
+
+
+def _shared(ours: CellResult, theirs: CellResult) -> tuple[Floats, Floats]:
+    ids = [id_ for id_ in ours.f1 if id_ in theirs.f1]
+    return np.array([ours.f1[id_] for id_ in ids]), np.array([theirs.f1[id_] for id_ in ids])
+
+
+def _p_text(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _retrieved(cell: CellResult | None, k: int) -> Entry:
+    if cell is None or not cell.cost("retrievals"):
+        return Entry(MISSING)
+    titles = "" if cell.title_recall is None else f"pages {100 * cell.title_recall:.1f}"
+    return Entry(f"{100 * cell.answer_recall(1):.1f} / {100 * cell.answer_recall(k):.1f}", titles)
+
+
+def _malformed(column: Column, role: str) -> str:
+    counts = [cell.malformed().get(role, (0, 0)) for cell in column.cells.values()]
+    written = sum(count for _, count in counts)
+    return f"{100 * sum(bad for bad, _ in counts) / written:.1f}" if written else MISSING
+
+
+def _workflows(cell: CellResult | None, most: int) -> Entry:
+    if cell is None:
+        return Entry(MISSING)
+    return Entry("; ".join(f"{name} {100 * share:.0f}" for name, share in list(cell.shares("workflow").items())[:most]))
+
+
+def _failures(column: Column, board: Board) -> list[Entry]:
+    cells = column.over(board.benchmarks)
+    if not cells:
+        return [Entry(MISSING)] * (1 + len(Failure))
+    classes = ("none", *Failure)
+    return [
+        Entry(f"{100 * np.mean([cell.shares('failure').get(each, 0.0) for cell in cells]):.1f}") for each in classes
+    ]
+
+
+def _spread(board: Board, column: Column, benchmark: str) -> list[str]:
+    means = np.array([v.cells[benchmark].scores("f1").mean() for v in board.wordings(column) if benchmark in v.cells])
+    values = (means[0], means.mean(), means.min(), means.max(), means.std())
+    return [str(len(means)), *(f"{100 * value:.1f}" for value in values)]
+
+
+def _has_ceiling(board: Board) -> bool:
+    return any(column.is_ceiling for column in board.columns)

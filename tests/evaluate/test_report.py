@@ -1,0 +1,237 @@
+"""Reports: numbers from a fixed run, foreign text that stays text, and pages that load nothing."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from report_fixture import HOSTILE, make_trace, write_run
+
+from jade.errors import ConfigError, TraceUnreadable
+from jade.evaluate.board import Board, read_board
+from jade.evaluate.examples import choose_examples, outline
+from jade.evaluate.figures import DARK, LIGHT, pictures, spread_apart
+from jade.evaluate.markdown import escape
+from jade.evaluate.report import write_report
+from jade.evaluate.tables import (
+    Doubt,
+    Table,
+    cost_table,
+    difference_table,
+    f1_table,
+    failure_table,
+    plan_table,
+    retrieval_table,
+    robustness_table,
+    scores_table,
+    workflow_table,
+)
+
+EXPECTED = Path(__file__).with_name("expected_report.md")
+DOUBT = Doubt(resamples=500, seed=0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("fixture") / "run")
+
+
+@pytest.fixture(scope="module")
+def board(run: Path) -> Board:
+    return read_board([run])
+
+
+def texts(table: Table) -> dict[str, list[str]]:
+    return {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+
+
+def test_the_report_of_a_fixed_run_is_the_stored_one(run: Path, tmp_path: Path) -> None:
+    write_report([run], tmp_path, resamples=500)
+    assert (tmp_path / "report.md").read_text() == EXPECTED.read_text()
+
+
+def test_f1_is_the_mean_over_questions_and_the_best_is_marked(board: Board) -> None:
+    table = f1_table(board, DOUBT)
+    assert table.header == ("method", "NQ", "HotpotQA", "mean")
+    # Ten questions: vanilla 3 x 1 + 3 x 2/3; jade 8 x 1.
+    assert texts(table) == {
+        "No retrieval": ["0.0", "0.0", "0.0"],
+        "Vanilla RAG": ["50.0", "50.0", "50.0"],
+        "JADE": ["80.0", "80.0", "80.0"],
+    }
+    assert [[entry.best for entry in row] for row in table.rows] == [
+        [False] * 4,
+        [False] * 4,
+        [False, True, True, True],
+    ]
+
+
+def test_differences_are_of_the_same_questions_with_p_values(board: Board) -> None:
+    baseline = board.column("vanilla-rag")
+    assert baseline is not None
+    rows = {row[0].text: row[1:] for row in difference_table(board, baseline, DOUBT).rows}
+    assert set(rows) == {"No retrieval", "JADE"}
+    assert [entry.text for entry in rows["JADE"]] == ["+30.0", "+30.0", "+30.0"]
+    assert rows["No retrieval"][2].small == "p = 0.002"
+
+
+def test_costs_are_means_per_question(board: Board) -> None:
+    assert texts(cost_table(board)) == {
+        "No retrieval": ["1.00", "1.00", "0.00", "100", "10.0", "1.00", "0.56"],
+        "Vanilla RAG": ["1.00", "1.00", "1.00", "100", "10.0", "1.00", "0.56"],
+        "JADE": ["5.00", "3.00", "2.00", "500", "50.0", "1.00", "0.56"],
+    }
+
+
+def test_every_score_is_reported(board: Board) -> None:
+    found = texts(scores_table(board))
+    assert found["JADE"] == ["80.0"] * 6 + ["0.0"]
+    assert found["Vanilla RAG"] == ["50.0", "30.0", "60.0", "45.0", "30.0", "50.0", "0.0"]
+
+
+def test_retrieval_is_measured_at_one_and_at_k_and_by_pages(board: Board) -> None:
+    rows = {row[0].text: row[1:] for row in retrieval_table(board).rows}
+    assert [entry.text for entry in rows["No retrieval"]] == ["–", "–"]
+    assert [entry.text for entry in rows["Vanilla RAG"]] == ["50.0 / 100.0", "50.0 / 100.0"]
+    assert [entry.small for entry in rows["JADE"]] == ["", "pages 50.0"]
+
+
+def test_plans_show_depth_and_malformed_outputs_by_role(board: Board) -> None:
+    table = plan_table(board)
+    assert table.header == ("method", "depth", "stopped early", "P", "QDP", "AG", "AS")
+    assert texts(table)["JADE"] == ["1.00", "0.0", "10.0", "0.0", "0.0", "0.0"]
+    assert texts(workflow_table(board))["JADE"] == ["QDP 100", "QDP 100"]
+
+
+def test_failures_are_sorted_by_where_the_evidence_was_lost(board: Board) -> None:
+    found = texts(failure_table(board))
+    assert found["No retrieval"] == ["0.0", "0.0", "100.0", "0.0", "0.0", "0.0"]
+    assert found["Vanilla RAG"] == ["60.0", "0.0", "0.0", "0.0", "40.0", "0.0"]
+    assert found["JADE"] == ["80.0", "0.0", "0.0", "0.0", "0.0", "20.0"]
+
+
+def test_robustness_is_told_where_prompts_were_varied(tmp_path: Path, board: Board) -> None:
+    assert robustness_table(board) is None
+    varied = read_board([write_run(tmp_path / "run", variants=2, num_questions=4)])
+    assert len(varied.columns) == 3
+    table = robustness_table(varied)
+    assert table is not None
+    (row,) = [row for row in table.rows if row[0].text == "JADE" and row[1].text == "NQ"]
+    assert [entry.text for entry in row[2:]] == ["3", "75.0", "75.0", "75.0", "75.0", "0.0"]
+
+
+def test_the_same_method_from_two_runs_is_told_apart_by_its_run(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / name, methods=("jade",), num_questions=3) for name in ("before", "after")]
+    assert [column.label for column in read_board(runs).columns] == ["jade (before)", "jade (after)"]
+    twins = [write_run(tmp_path / name / "run", methods=("jade",), num_questions=3) for name in ("a", "b")]
+    assert [column.label for column in read_board(twins).columns] == [f"jade ({tmp_path}/{n}/run)" for n in ("a", "b")]
+
+
+def test_a_method_that_lacks_a_benchmark_has_no_mean(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", num_questions=3)
+    (run / "nq/jade/records.jsonl").unlink()
+    board = read_board([run])
+    assert texts(f1_table(board, DOUBT))["JADE"] == ["–", "66.7", "–"]
+    assert texts(cost_table(board))["JADE"] == ["–"] * 7
+    assert {picture.name for picture in pictures(board, DOUBT)} == {"f1-retrievals", "f1-tokens", "failures"}
+
+
+def test_examples_are_right_and_wrong_ones_from_all_benchmarks(board: Board) -> None:
+    column = board.column("jade")
+    assert column is not None
+    right, wrong = (choose_examples(column, right=kind) for kind in (True, False))
+    assert len(right) == 10
+    assert all(example.record.scores["em"] == 1.0 for example in right)
+    assert [example.benchmark for example in right[:4]] == ["nq", "hotpotqa", "nq", "hotpotqa"]
+    assert len(wrong) == 4
+    assert all(example.record.scores["f1"] == 0.0 for example in wrong)
+    assert all(example.trace.id == example.record.trace for example in (*right, *wrong))
+
+
+def test_an_outline_shows_every_node_and_step() -> None:
+    lines = outline(make_trace("nq", "jade", 0))
+    assert [line.split()[0] for line in lines] == ["Who", "P", "QDP", "Part", "R", "AG", "Part", "R", "AG", "Who", "AS"]
+    assert "malformed (not of the form)" in lines[1]
+
+
+class Page(HTMLParser):
+    """What a browser would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
+
+
+def test_the_page_is_self_contained_and_foreign_text_is_escaped(run: Path, tmp_path: Path) -> None:
+    write_report([run], tmp_path, resamples=100)
+    html = (tmp_path / "report.html").read_text()
+    page = Page()
+    page.feed(html)
+    assert "script" not in page.tags
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
+    assert page.tags.count("details") == 14
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    markdown = (tmp_path / "report.md").read_text()
+    outside_code = [line for line in markdown.splitlines() if not line.startswith("    ")]
+    assert not any("<script>" in line or "[x](y)" in line for line in outside_code)
+
+
+def test_every_picture_is_written_as_png_and_svg(run: Path, tmp_path: Path) -> None:
+    written = {path.name for path in write_report([run], tmp_path, resamples=100)}
+    assert {"f1-retrievals.png", "f1-retrievals.svg", "f1-tokens.png", "failures.svg"} <= written
+    assert (tmp_path / "f1-tokens.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "f1-tokens.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_pictures_are_the_same_every_time_and_differ_by_theme(board: Board) -> None:
+    picture = pictures(board, DOUBT)[0]
+    assert picture.svg(LIGHT) == picture.svg(LIGHT)
+    assert picture.svg(LIGHT) != picture.svg(DARK)
+
+
+def test_names_that_are_not_there_are_refused_in_one_line(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--baseline 'rrr': no such method in these runs; there are no-retrieval"):
+        write_report([run], tmp_path, baseline="rrr")
+    with pytest.raises(ConfigError, match="--examples 'rrr'"):
+        write_report([run], tmp_path, focus="rrr")
+    with pytest.raises(TraceUnreadable, match="is not the folder of a run"):
+        write_report([tmp_path / "nothing"], tmp_path)
+
+
+def test_a_run_without_a_finished_question_says_what_to_do(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", num_questions=0)
+    with pytest.raises(TraceUnreadable, match=r"no finished questions in .*: run jade eval first"):
+        read_board([run])
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))
+def test_labels_keep_their_order_and_their_distance(heights: list[float], gap: float) -> None:
+    placed = spread_apart(sorted(heights), gap)
+    assert len(placed) == len(heights)
+    assert all(upper - lower >= gap - 1e-9 for lower, upper in pairwise(placed))
+
+
+def test_labels_that_are_apart_stay_where_they_are() -> None:
+    assert spread_apart([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
+
+
+@given(st.text())
+def test_escaped_markdown_is_one_line_without_live_markup(text: str) -> None:
+    line = escape(text)
+    assert "\n" not in line
+    assert not re.search(r"(?<!\\)(?:\\\\)*[<*|`\[]", line)
+    assert re.sub(r"\\(.)", r"\1", line) == " ".join(text.split())
+
+
+def test_hostile_text_is_really_in_the_fixture() -> None:
+    assert HOSTILE in make_trace("nq", "vanilla-rag", 3).answer
