@@ -393,12 +393,17 @@ def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
 def _toml_lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     plain = {key: value for key, value in data.items() if not isinstance(value, dict)}
     if path and plain:
-        yield f"\n[{'.'.join(path)}]"
+        yield f"\n[{'.'.join(map(_toml_key, path))}]"
     for key, value in plain.items():
         yield f"{key} = {_toml_value(value)}"
     for key, value in data.items():
         if isinstance(value, dict):
             yield from _toml_lines(value, (*path, key))
+
+
+def _toml_key(key: str) -> str:
+    """Bare where TOML allows it; the code of a role from outside need not be ASCII."""
+    return key if key.isascii() and key.isalnum() else _toml_value(key)
 
 
 def _toml_value(value: Any) -> str:
