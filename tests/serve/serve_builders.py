@@ -12,11 +12,9 @@ from starlette.types import ASGIApp
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import ServeConfig, TeamConfig
-from jade.serve.app import build_app
-from jade.serve.desk import Desk
 from jade.serve.keys import Keyring, read_keys
 from jade.serve.listen import make_server, open_socket, url_of
-from jade.serve.tally import Tally
+from jade.serve.room import answering_app
 from jade.team.crew import Cast, Crew
 from jade.team.team import build_team
 from jade.types import Passage, Prompt
@@ -97,8 +95,7 @@ def make_config(**settings: object) -> ServeConfig:
 
 def make_app(crew: Crew | None = None, config: ServeConfig | None = None, keys: Keyring | None = None) -> ASGIApp:
     config = config or make_config()
-    tally = Tally()
-    return build_app(config, keys or read_keys(config), tally, desk=Desk(crew or make_crew(), config, tally))
+    return answering_app(crew or make_crew(), config, keys or read_keys(config))
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, pla
 
 from jade.engine.record import trace_from_json
 from jade.engine.solve import solve
+from jade.serve.keys import Keyring
+from jade.serve.room import viewing_app
 from jade.types import Prompt, Question, Usage
 
 
@@ -125,10 +127,6 @@ def test_histogram_buckets_are_cumulative() -> None:
 
 
 def test_a_server_without_a_team_says_so() -> None:
-    from jade.serve.app import build_app
-    from jade.serve.keys import Keyring
-    from jade.serve.tally import Tally
-
-    with serving(build_app(make_config(), Keyring(), Tally())) as url:
+    with serving(viewing_app(make_crew().team, make_config(), Keyring())) as url:
         assert httpx.get(f"{url}/healthz").json()["team"] is False
         assert httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}).status_code == 404

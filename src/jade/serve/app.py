@@ -19,12 +19,15 @@ from starlette.types import ASGIApp
 
 from jade.config import ServeConfig
 from jade.serve.ask import ask_router
+from jade.serve.browse import browse_router
 from jade.serve.chat import chat_router
 from jade.serve.desk import Desk
 from jade.serve.guard import Guard
 from jade.serve.keys import Keyring
+from jade.serve.library import Library
 from jade.serve.problems import Problem, documented, json_response
 from jade.serve.tally import Tally
+from jade.team.team import Team
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 
@@ -36,12 +39,15 @@ class Health(BaseModel):
     """Whether questions can be asked here."""
 
 
-def build_app(config: ServeConfig, keys: Keyring, tally: Tally, *, desk: Desk | None = None) -> ASGIApp:
-    """The application. Without a desk it shows traces and answers no questions."""
+def build_app(
+    config: ServeConfig, keys: Keyring, tally: Tally, library: Library, team: Team, *, desk: Desk | None = None
+) -> ASGIApp:
+    """The application. Without a desk it shows what the library has and answers no questions."""
     app = FastAPI(title="JADE", version=_version(), docs_url=None, redoc_url=None)
     if desk:
         app.include_router(chat_router(desk, config))
         app.include_router(ask_router(desk, config))
+    app.include_router(browse_router(library, team, has_team=desk is not None))
     _add_service(app, tally, has_team=desk is not None)
     _add_page(app)
     _add_problems(app)

@@ -1,0 +1,43 @@
+"""`jade view`: look at traces, evaluations and training runs in the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jade.cli.options import ConfigFile, Overrides, config_from
+from jade.cli.serve import with_serve_options
+
+
+def command(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders or trace files; a folder of runs shows them all.")],
+    host: Annotated[str | None, typer.Option(help="Address to listen on; others than loopback need --keys.")] = None,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 0,
+    keys: Annotated[Path | None, typer.Option(help="A file of API keys, one a line.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
+    config: ConfigFile = None,
+    settings: Overrides = None,
+) -> None:
+    """Look at what a team did: traces as trees, two runs side by side, training curves as they grow."""
+    import asyncio
+    import webbrowser
+
+    from jade.serve.keys import check_exposure, read_keys
+    from jade.serve.listen import listen
+    from jade.serve.room import viewing_app
+    from jade.team.team import build_team
+
+    named = {"host": host, "port": port, "keys_file": keys, "runs": tuple(runs)}
+    chosen = with_serve_options(config_from(config, settings), named)
+    keyring = read_keys(chosen.serve)
+    check_exposure(chosen.serve.host, keyring)
+    app = viewing_app(build_team(chosen.team), chosen.serve, keyring)
+
+    def show(url: str) -> None:
+        typer.echo(f"jade: viewer at {url}/ui (Ctrl+C stops it)", err=True)
+        if browser:
+            webbrowser.open(f"{url}/ui")
+
+    asyncio.run(listen(app, chosen.serve, show))

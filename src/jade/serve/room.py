@@ -1,0 +1,41 @@
+"""The server put together: a crew, its desk, what it has answered, and the viewer around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp
+
+from jade.config import ServeConfig
+from jade.engine.record import append_traces, dump_trace
+from jade.serve.app import build_app
+from jade.serve.desk import Desk
+from jade.serve.keys import Keyring
+from jade.serve.library import Library
+from jade.serve.shelf import Recent
+from jade.serve.tally import Tally
+from jade.team.crew import Crew
+from jade.team.team import Team
+from jade.types import Trace
+
+
+def answering_app(crew: Crew, config: ServeConfig, keys: Keyring) -> ASGIApp:
+    """The API over a crew, with the viewer on what it answers and on the runs that the config names."""
+    tally, recent = Tally(), Recent(config.keep_traces)
+    library = Library(config.runs, recent)
+    desk = Desk(crew, config, tally, _keeper(config, recent))
+    return build_app(config, keys, tally, library, crew.team, desk=desk)
+
+
+def viewing_app(team: Team, config: ServeConfig, keys: Keyring) -> ASGIApp:
+    """The viewer alone; `team` tells what the roles' prompts were."""
+    return build_app(config, keys, Tally(), Library(config.runs), team)
+
+
+def _keeper(config: ServeConfig, recent: Recent) -> Callable[[Trace], None]:
+    def keep(trace: Trace) -> None:
+        recent.add(f"{dump_trace(trace)}\n".encode())
+        if config.traces:
+            append_traces(config.traces, [trace])
+
+    return keep

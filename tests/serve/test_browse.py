@@ -1,0 +1,169 @@
+"""The viewer's data over HTTP, from the run folders that the other verbs write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, serving
+from trace_builders import make_traces, write_evaluation, write_training
+
+from jade.engine.record import append_traces
+from jade.errors import TraceUnreadable
+from jade.serve.curves import read_curves
+from jade.serve.keys import Keyring
+from jade.serve.library import Library
+from jade.serve.room import viewing_app
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    write_evaluation(folder / "bench")
+    write_training(folder / "trained")
+    append_traces(folder / "asked.jsonl", make_traces())
+    (folder / "notes.jsonl").write_text('{"just": "notes"}\n')
+    (folder / "notes.txt").write_text("nothing to see")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def http(runs: Path) -> Iterator[httpx.Client]:
+    app = viewing_app(make_crew().team, make_config(runs=[str(runs)]), Keyring())
+    with serving(app) as url, httpx.Client(base_url=f"{url}/v1") as client:
+        yield client
+
+
+def get(http: httpx.Client, path: str, **params: Any) -> Any:
+    response = http.get(path, params=params)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_a_folder_is_read_for_what_it_holds(http: httpx.Client) -> None:
+    found = get(http, "/runs")
+    assert found["team"] is False
+    assert [(run["name"], run["group"], run["kind"]) for run in found["runs"]] == [
+        ("asked", found["runs"][0]["group"], "traces"),
+        ("jade", "bench", "evaluation"),
+        ("untrained", "bench", "evaluation"),
+        ("trained", found["runs"][3]["group"], "training"),
+    ]
+
+
+def test_rows_come_in_pages_with_facets_on_the_first(http: httpx.Client) -> None:
+    first = get(http, "/runs/jade/rows", limit=3)
+    second = get(http, "/runs/jade/rows", offset=3, limit=3)
+    assert (first["total"], first["matched"]) == (4, 4)
+    assert first["facets"]["dataset"] == [["multi", 2], ["single", 2]]
+    assert second["facets"] == {}
+    assert [row["question_id"] for row in first["rows"] + second["rows"]] == ["q2", "q3", "q1", "q4"]
+
+
+def test_filters_and_search_work_over_http(http: httpx.Client) -> None:
+    assert [r["question_id"] for r in get(http, "/runs/jade/rows", q="older school")["rows"]] == ["q3"]
+    assert [r["question_id"] for r in get(http, "/runs/jade/rows", verdict="wrong")["rows"]] == ["q4"]
+    assert get(http, "/runs/untrained/rows", flag="malformed")["matched"] == 4
+    assert http.get("/runs/jade/rows", params={"verdict": "perhaps"}).status_code == 422
+
+
+def test_a_trace_comes_with_prompts_rewards_and_marked_passages(http: httpx.Client) -> None:
+    trace = get(http, "/runs/untrained/traces/q1@0")
+    steps = {step["role"]: step for step in trace["steps"]}
+    assert steps["DS"]["malformed"] == "not of the form <id>…</id>"
+    assert steps["DS"]["reward"]["format"] == -1.0
+    assert steps["AG"]["reward"]["format"] == 0.0
+    assert steps["AG"]["reward"]["cost"] == pytest.approx(0.1), "the prices are those of the run"
+    assert steps["R"]["reward"] is None
+    assert [passage["chosen"] for passage in steps["R"]["passages"]] == [True, True, True]
+    assert steps["P"]["prompt"]["system"].startswith("You plan how a team")
+    assert steps["P"]["prompt"]["user"].endswith(f"Question: {SIMPLE}")
+    assert "token_ids" not in json.dumps(trace)
+
+
+def test_without_gold_answers_there_is_no_reward(tmp_path: Path) -> None:
+    from jade.types import Question
+
+    append_traces(tmp_path / "t.jsonl", make_traces([Question("q1", NESTED)]))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path / "t.jsonl")]), Keyring())
+    with serving(app) as url, httpx.Client(base_url=f"{url}/v1") as http:
+        trace = get(http, "/runs/t/traces/q1@0")
+    assert trace["scores"] is None
+    assert all(step["reward"] is None for step in trace["steps"])
+
+
+def test_two_runs_are_compared_question_by_question(http: httpx.Client) -> None:
+    compared = get(http, "/compare", before="untrained", after="jade")
+    assert compared["summary"]["num"] == 4
+    assert compared["summary"]["before"]["rounds"] < compared["summary"]["after"]["rounds"]
+    assert sum(compared["summary"]["changes"].values()) == 4
+    better = get(http, "/compare", before="untrained", after="jade", change="better")
+    assert better["matched"] == compared["summary"]["changes"]["better"]
+    assert http.get("/compare", params={"before": "jade", "after": "nobody"}).status_code == 404
+
+
+def test_sampled_traces_of_a_training_run_are_told_apart_by_iteration(http: httpx.Client) -> None:
+    page = get(http, "/runs/trained/rows", part="11")
+    assert page["facets"]["part"] == [["1", 4], ["11", 4]]
+    assert {row["part"] for row in page["rows"]} == {"11"}
+
+
+def test_curves_are_read_from_where_one_stopped(http: httpx.Client, runs: Path) -> None:
+    first = get(http, "/runs/trained/curves")
+    assert len(first["rows"]) == 14
+    assert get(http, "/runs/trained/curves", after=first["next"])["rows"] == []
+    with (runs / "trained" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "iteration", "iteration": 13, "reward": NaN}\n{"kind": "iter')
+    added = get(http, "/runs/trained/curves", after=first["next"])
+    assert added["rows"] == [{"kind": "iteration", "iteration": 13, "reward": None}]
+    assert added["restarted"] is False
+    assert http.get("/runs/jade/curves").status_code == 404
+
+
+def test_a_journal_that_was_cut_back_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "iteration", "iteration": 1}\nrubbish\n')
+    again = read_curves(path, after=10_000)
+    assert again["restarted"] is True
+    assert [row["iteration"] for row in again["rows"]] == [1]
+
+
+def test_no_path_leads_out_of_the_library(http: httpx.Client) -> None:
+    for path in ("/runs/..%2f..%2fetc/rows", "/runs/jade/traces/..%2f..%2frun.json", "/runs/%2e%2e/rows"):
+        assert http.get(path).status_code == 404, path
+
+
+def test_a_run_that_begins_later_appears_by_itself(tmp_path: Path) -> None:
+    write_training(tmp_path / "one")
+    library = Library([tmp_path])
+    assert [run.title for run in library.runs()] == ["one"]
+    append_traces(tmp_path / "asked.jsonl", make_traces())
+    assert sorted(run.title for run in library.runs()) == ["asked", "one"]
+
+
+def test_runs_of_the_same_title_have_names_of_their_own(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        append_traces(tmp_path / name / "traces.jsonl", make_traces())
+    library = Library([tmp_path / name / "traces.jsonl" for name in ("a", "b", "c")])
+    assert [run.name for run in library.runs()] == ["traces", "b-traces", "c-traces"]
+
+
+def test_a_path_with_nothing_to_show_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceUnreadable, match="no traces"):
+        Library([tmp_path])
+    with pytest.raises(TraceUnreadable, match="no traces"):
+        Library([tmp_path / "absent"])
+
+
+def test_what_the_server_answers_is_shown_live_and_written_down(tmp_path: Path) -> None:
+    config = make_config(traces=tmp_path / "out" / "traces.jsonl")
+    with serving(make_app(config=config)) as url, httpx.Client(base_url=f"{url}/v1") as http:
+        reply = http.post("/ask", json={"question": NESTED}).json()
+        rows = get(http, "/runs/live/rows")["rows"]
+        shown = get(http, f"/runs/live/traces/{reply['trace_id']}")
+    assert [row["key"] for row in rows] == [reply["trace_id"]] == [shown["id"]]
+    assert json.loads((tmp_path / "out" / "traces.jsonl").read_text())["id"] == reply["trace_id"]
