@@ -346,6 +346,16 @@ async def test_closing_answers_everyone_who_waits_and_may_be_done_twice(inline: 
         await backbone.update_weights({}, version=1)
 
 
+async def test_bfloat16_weights_keep_exact_positions_and_close_log_probs() -> None:
+    model = make_model()
+    async with opened(model, dtype=torch.bfloat16) as backbone:
+        found = await backbone.generate(make_prompt("river " * 60), Sampling(1.0, max_tokens=20))
+    assert model.dtype == torch.bfloat16
+    assert model.model.rotary_emb.inv_freq.dtype == torch.float32
+    expected = recomputed_logprobs(model, found.prompt_ids, found.token_ids, 1.0).float()
+    assert found.logprobs == pytest.approx(expected.tolist(), abs=0.15)
+
+
 @pytest.mark.parametrize("device", ["cuda", "toaster"])
 def test_a_device_that_is_not_there_is_named(device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():

@@ -53,7 +53,7 @@ class LocalBackbone:
         if threads:
             torch.set_num_threads(threads)
         place = pick_device(str(device))
-        model = model.to(device=place, dtype=dtype or model.dtype)
+        place_model(model, place, dtype or model.dtype)
         on_gpu = place.type == "cuda"
         limits = Limits(
             max_batch=max_batch,
@@ -167,6 +167,13 @@ def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     except Exception as error:  # a damaged folder can fail in any parser
         raise WeightsMissing(f"model folder {folder} cannot be loaded ({type(error).__name__}: {error})") from error
     return model, tokenizer
+
+
+def place_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
+    """Move a model, and cast its weights only: rotary frequencies are buffers, and lose long positions in bfloat16."""
+    model.to(device)
+    for weight in model.parameters():
+        weight.data = weight.data.to(dtype)
 
 
 def eos_ids(model: Any, tokenizer: Any) -> set[int]:

@@ -59,7 +59,8 @@ class DecodeGraphs:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         # Capturing records the step without running it, so the state is not advanced twice.
-        with torch.cuda.graph(graph, pool=self._pool):
+        # A pool dies with its last graph, so it is passed on only while there is one.
+        with torch.cuda.graph(graph, pool=self._pool if self._graphs else None):
             step()
-        self._pool = self._pool or graph.pool()
+        self._pool = graph.pool()
         return graph
