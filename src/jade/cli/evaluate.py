@@ -108,9 +108,12 @@ def print_session(session: Session, out: Path, console: Console) -> None:
         table.add_row(column, *(f"{100 * tallies[name].mean_f1:.1f}" for name in benchmarks))
     console.print(table)
     if session.questions:
-        rate, busy = session.questions / session.wall_seconds, session.busy_seconds / session.wall_seconds
-        console.print(
-            Text(f"{session.questions} questions in {session.wall_seconds:.0f} s: {rate:.2f} a second, ", style="dim")
-            + Text(f"{session.calls} calls, the backbone was busy {busy:.0%} of the time", style="dim")
-        )
+        console.print(Text(_pace(session), style="dim"), soft_wrap=True)
     console.print(Text(f"records in {out}; next: jade report {out} --out report", style="dim"), soft_wrap=True)
+
+
+def _pace(session: Session) -> str:
+    wall = session.wall_seconds
+    pace = f"{session.questions} questions in {wall:.0f} s: {session.questions / wall:.2f} a second"
+    busy = f", {session.calls} calls, the backbone was busy {session.busy_seconds / wall:.0%} of the time"
+    return pace + busy if session.calls else pace

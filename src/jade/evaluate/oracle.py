@@ -1,8 +1,9 @@
 """A team that plans, selects and reads perfectly over the real retriever: the ceiling of that retriever.
 
 Gold sub-questions are asked as they are written; where a benchmark names only the evidence pages, each page is asked
-for by its title. A hop is answered with its gold answer if, and only if, the evidence was among the passages shown;
-otherwise the answer is "unknown" and what depends on it fails. Everything runs through the ordinary engine.
+for by its title. A hop is answered with its gold answer if, and only if, a passage that was shown holds it; otherwise
+the answer is "unknown" and what depends on it fails. Where that way does not lead to the answer, the question is asked
+in one go: a perfect planner takes the way that works. Everything runs through the ordinary engine.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from jade.backbone.scripted import ScriptedBackbone
 from jade.engine.solve import fill_references, solve
 from jade.evaluate.benchmarks import supporting_titles
-from jade.reward.metrics import contains, is_yes_no, normalise
+from jade.reward.metrics import contains, exact_match, is_yes_no, normalise
 from jade.team.crew import Cast, Crew
 from jade.team.render import quote
 from jade.types import Prompt, Question, Role, Trace
@@ -75,8 +76,7 @@ class GoldTeam:
         place, hop = self._hop(user)
         read = [(title, text) for _, title, text in _documents(user)]
         self.holds_gold |= any(contains(f"{t} {text}", gold) for t, text in read for gold in self.question.answers)
-        found = any(_is_evidence(hop, title, text) for title, text in read)
-        answer = (hop.answer or FOUND) if found else UNKNOWN
+        answer = (hop.answer or FOUND) if _suffices(hop, read) else UNKNOWN
         if place is not None:
             self.said[place] = answer
         return f"<answer>{answer}</answer>"
@@ -103,10 +103,17 @@ class GoldTeam:
 
 
 async def solve_as_oracle(question: Question, crew: Crew, seed: int) -> Trace:
-    """The trace of a perfect team for one question."""
-    team = GoldTeam(question, gold_hops(question))
+    """The trace of a perfect team for one question: of the ways it could take, the first that leads to the answer."""
     free = replace(crew.team, root_plans=(), child_plans=())
-    return await solve(question, replace(crew, team=free, cast=Cast(ScriptedBackbone(team.speak))), seed=seed)
+    ways = dict.fromkeys((gold_hops(question), ()))
+    traces = []
+    for hops in ways:
+        team = GoldTeam(question, hops)
+        own = replace(crew, team=free, cast=Cast(ScriptedBackbone(team.speak)))
+        traces.append(await solve(question, own, seed=seed))
+        if exact_match(traces[-1].answer, question.answers):
+            return traces[-1]
+    return traces[0]
 
 
 def gold_hops(question: Question) -> tuple[Hop, ...]:
@@ -132,10 +139,18 @@ def _whole(question: Question, user: str) -> Hop:
     return Hop(question.text, said, supporting_titles(question))
 
 
+def _suffices(hop: Hop, read: Sequence[tuple[str, str]]) -> bool:
+    """Whether what was read answers the hop: it stands there, or every page that decides it is there."""
+    if hop.answer is None or is_yes_no([hop.answer]):
+        return bool(read) and {normalise(title) for title in hop.titles} <= {normalise(title) for title, _ in read}
+    return any(_is_evidence(hop, title, text) for title, text in read)
+
+
 def _is_evidence(hop: Hop, title: str, text: str) -> bool:
-    """A passage of an evidence page, where those are named, that holds the answer, where one is asked for."""
-    titled = not hop.titles or normalise(title) in {normalise(each) for each in hop.titles}
-    return titled and (hop.answer is None or is_yes_no([hop.answer]) or contains(f"{title} {text}", hop.answer))
+    """Whether a passage holds the hop's answer; where that is yes, no or just the page, whether it is of the page."""
+    if hop.answer is None or is_yes_no([hop.answer]):
+        return not hop.titles or normalise(title) in {normalise(each) for each in hop.titles}
+    return contains(f"{title} {text}", hop.answer)
 
 
 def _asked(user: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jade.backbone.scripted import ScriptedBackbone
-from jade.config import Config
+from jade.config import BackboneConfig, Config
 from jade.errors import BackboneFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
@@ -188,12 +188,17 @@ def settings_of(request: Request, config: Config) -> dict[str, Any]:
     settings["split"], settings["limit"] = request.split, request.limit
     settings["retrieval"] = {"kind": config.retrieval.kind, "k": config.retrieval.k}
     settings["index"] = fingerprint_index(config.retrieval.index)
-    settings["weights"] = fingerprint_weights(config.backbone.model)
-    if config.backbone.adapter:
-        settings["adapter"] = fingerprint_weights(str(config.backbone.adapter))
+    backbones = {"shared": config.backbone, **config.roles}
+    settings["weights"] = {code: _fingerprint(backbone) for code, backbone in backbones.items()}
     if config.team.prompts and config.team.prompts.is_dir():
         settings["prompts"] = fingerprint_texts(config.team.prompts)
     return settings
+
+
+def _fingerprint(backbone: BackboneConfig) -> list[str]:
+    """Of the weights, and of the adapter over them."""
+    parts = [backbone.model, *([str(backbone.adapter)] if backbone.adapter else [])]
+    return [fingerprint_weights(part) for part in parts]
 
 
 def about(request: Request, config: Config) -> dict[str, Any]:
