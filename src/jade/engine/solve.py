@@ -19,7 +19,7 @@ from jade.engine.cite import Evidence, cite, is_supported
 from jade.engine.events import Listener, NodeOpened, NodeSolved, silent
 from jade.engine.stage import Stage, describe_error
 from jade.team.crew import Crew
-from jade.team.roles import Memory, RoleSpec, ToolSpec
+from jade.team.roles import Memory, ToolSpec
 from jade.team.team import Choices
 from jade.types import Effort, Known, Node, Passage, Question, Step, SubQuestions, Trace, Workflow
 
@@ -124,8 +124,7 @@ class _Work:
             children, split_step = await self._split(plan.modules[0], node, number, memory)
             steps = (*steps, *split_step)
             if children:
-                spec = self.team.role(plan.modules[0])
-                return await self._work_children(replace(node, workflow=str(plan)), children, steps, known, depth, spec)
+                return await self._work_children(node, plan, children, steps, known, depth)
             plan = self.team.plain_plan(legal.plans)
         return await self._run_workflow(plan, node, number, memory, steps)
 
@@ -153,18 +152,19 @@ class _Work:
     async def _work_children(
         self,
         parent: Node,
+        plan: Workflow,
         written: Sequence[str],
         steps: tuple[Step, ...],
         known: tuple[Known, ...],
         depth: int,
-        spec: RoleSpec,
     ) -> _Solved:
         ids = tuple(f"{parent.id}.{number}" for number in range(1, len(written) + 1))
         opened = [Node(id_, parent.id, text, text) for id_, text in zip(ids, written, strict=True)]
-        parent = replace(parent, children=ids)
-        work = self._work_at_once if spec.parallel else self._work_in_order
+        parallel = self.team.role(plan.modules[0]).parallel
+        work = self._work_at_once if parallel else self._work_in_order
         solved = await work(opened, known, depth + 1)
-        return self._close(replace(parent, answer=_answer_of(solved, joined=spec.parallel)), steps, solved)
+        answer = _answer_of(solved, joined=parallel)
+        return self._close(replace(parent, children=ids, workflow=str(plan), answer=answer), steps, solved)
 
     async def _work_at_once(self, opened: Sequence[Node], known: tuple[Known, ...], depth: int) -> list[_Solved]:
         async with asyncio.TaskGroup() as group:
