@@ -227,6 +227,16 @@ async def test_a_prompt_the_model_cannot_read_fails_alone() -> None:
 
 
 @MODES
+async def test_a_prompt_that_cannot_be_tokenised_fails_alone(inline: bool) -> None:
+    async with opened(inline=inline) as backbone:
+        bad = backbone.generate(make_prompt("half a character: \ud800"), Sampling(max_tokens=5))
+        good = backbone.generate(PROMPTS[0], Sampling(max_tokens=5))
+        failed, found = await asyncio.gather(bad, good, return_exceptions=True)
+    assert isinstance(failed, BackboneFailed)
+    assert isinstance(found, Generation)
+
+
+@MODES
 async def test_an_error_while_decoding_reaches_the_batch_and_the_backbone_lives_on(inline: bool) -> None:
     def third_decode(kwargs: dict[str, Any]) -> bool:
         calls.append(is_decode(kwargs))

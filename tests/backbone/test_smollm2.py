@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,11 +20,11 @@ PROMPTS = [
 
 
 @pytest.fixture(scope="module")
-def smollm2() -> Iterator[tuple[Any, Any]]:
+def smollm2() -> tuple[Any, Any]:
     folder = default_cache() / "weights" / f"smollm2-135m-{SHIPPED['smollm2-135m'].sha256[:8]}"
     if not folder.is_dir():
         pytest.skip(f"no SmolLM2 in {folder.parent}; `jade ask` fetches it")
-    yield load_model(folder, torch.float32)
+    return load_model(folder, torch.float32)
 
 
 async def answers(loaded: tuple[Any, Any], prompts: list[Prompt], **settings: Any) -> list[Generation]:

@@ -18,6 +18,8 @@ from jade.types import Prompt
 
 PROBES = ("a", "0")
 """Two user texts that share no first token: what their prompts have in common is the fixed part."""
+MARK = "\n [user] \n"
+"""Stands for the user text when a template is rendered once for all; its blank ends show whether any are trimmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,7 @@ class ChatFormat:
         longest_first = sorted(filter(None, special), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self.fixed_prefix = functools.lru_cache(maxsize=256)(self._fixed_prefix)
+        self._frame = functools.lru_cache(maxsize=256)(self._new_frame)
 
     def encode(self, prompt: Prompt, max_tokens: int) -> EncodedPrompt:
         """Raises BackboneFailed when not even the fixed part has room."""
@@ -69,7 +72,17 @@ class ChatFormat:
         return one[: common_length(one, other)]
 
     def _render(self, system: str, user: str) -> str:
-        system, user = self._plain(system), self._plain(user)
+        """By the template; what it writes round the user text is kept, as rendering costs as much as tokenising."""
+        user, frame = self._plain(user), self._frame(system)
+        return user.join(frame) if frame else self._apply_template(system, user)
+
+    def _new_frame(self, system: str) -> tuple[str, str] | None:
+        """What stands before and after any user text, if the template writes that text as it is."""
+        before, mark, after = self._apply_template(system, MARK).partition(MARK)
+        return (before, after) if mark and MARK not in after else None
+
+    def _apply_template(self, system: str, user: str) -> str:
+        system = self._plain(system)
         if not self.tokenizer.chat_template:
             return f"{system}\n\n{user}\n"
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,9 +51,9 @@ class LocalBackbone:
         steps_per_check: int | None = None,
     ) -> None:
         """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
-        if threads:
-            torch.set_num_threads(threads)
         place = pick_device(str(device))
+        settle_in = functools.partial(_claim, place, threads)
+        settle_in()
         place_model(model, place, dtype or model.dtype)
         on_gpu = place.type == "cuda"
         limits = Limits(
@@ -64,7 +65,7 @@ class LocalBackbone:
         self._runner = Runner(model, eos_ids(model, tokenizer))
         self.chat = ChatFormat(tokenizer)
         self._engine = Engine(self._runner, self.chat, limits)
-        self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, threads)
+        self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, settle_in)
         self._adapter: str | None = None
         self._sharers = [self]
 
@@ -169,6 +170,14 @@ def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     return model, tokenizer
 
 
+def _claim(device: torch.device, threads: int) -> None:
+    """Both settings belong to a thread: each that runs the model makes them."""
+    if threads:
+        torch.set_num_threads(threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+
+
 def place_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
     """Move a model, and cast its weights only: rotary frequencies are buffers, and lose long positions in bfloat16."""
     model.to(device)
@@ -185,14 +194,14 @@ def eos_ids(model: Any, tokenizer: Any) -> set[int]:
 
 def pick_device(name: str) -> torch.device:
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"backbone.device: {name!r} is no device; give cpu, cuda or auto") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"backbone.device: {name!r} was asked for and this torch finds no GPU; give cpu or auto")
-    return device
+    return torch.device("cuda", 0) if device == torch.device("cuda") else device
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:

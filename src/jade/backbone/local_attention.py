@@ -127,7 +127,7 @@ class DecodeLayout:
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
         q_BKGD = q_NHD.reshape(num_rows, k_NKD.shape[1], -1, head_size)
         k_BKPD, v_BKPD = keys[:, self._seen].transpose(1, 2), values[:, self._seen].transpose(1, 2)
-        out_BKGD = sdpa(q_BKGD, k_BKPD, v_BKPD, attn_mask=self._bias_B11P, scale=scale)
+        out_BKGD = _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale)
         return out_BKGD.reshape(num_rows, num_heads, head_size)
 
 
@@ -150,6 +150,17 @@ def slot_attention(
         raise BackboneFailed(f"this model's attention uses {unsupported[0]}, which the local backbone cannot serve")
     q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     return jade_layout.attend(module.layer_idx, q_NHD, k_NKD, v_NKD, scaling)[None], None
+
+
+def _masked(q_BKGD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, bias_B11P: Tensor, scale: float | None) -> Tensor:
+    if not q_BKGD.is_cuda:
+        return sdpa(q_BKGD, k_BKPD, v_BKPD, attn_mask=bias_B11P, scale=scale)
+    # Named, not chosen by torch: other kernels take no mask, or plan anew for every shape.
+    bias = bias_B11P.expand(*q_BKGD.shape[:3], k_BKPD.shape[2])
+    out: Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
+        q_BKGD, k_BKPD, v_BKPD, bias, False, scale=scale
+    )[0]
+    return out
 
 
 def _repeated(runs: Sequence[tuple[int, int]]) -> Tensor:

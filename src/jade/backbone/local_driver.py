@@ -11,9 +11,8 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
-
-import torch
 
 from jade.backbone.local_engine import Engine
 from jade.backbone.local_job import Job, Outcome, Ticket
@@ -69,14 +68,19 @@ class InlineDriver:
     def _take_in(self) -> None:
         jobs, self._arrived = [job for job in self._arrived if not job.cancelled], []
         if jobs:
+            self._engine.prepare(jobs)
             self._engine.submit(jobs)
 
 
 class ThreadDriver:
-    """Steps the engine in a thread of its own, which sleeps when there is nothing to do."""
+    """Steps the engine in a thread of its own, which sleeps when there is nothing to do. Another one tokenises what
+    arrives meanwhile, so that the model does not wait for that."""
 
-    def __init__(self, engine: Engine, threads: int = 0) -> None:
-        self._engine, self._threads = engine, threads
+    def __init__(self, engine: Engine, settle_in: Callable[[], None]) -> None:
+        """`settle_in` is called first in the engine's thread."""
+        self._engine, self._settle_in = engine, settle_in
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="jade-tokenise")
+        self._unread: deque[Job] = deque()
         self._news = threading.Condition()
         self._arrived: deque[Job] = deque()
         self._updates: deque[tuple[Callable[[], int], Ticket]] = deque()
@@ -84,9 +88,10 @@ class ThreadDriver:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Job) -> None:
-        with self._news:
-            self._arrived.append(job)
-            self._wake()
+        if self._closing:
+            raise BackboneFailed("the backbone was closed")
+        self._unread.append(job)
+        self._reader.submit(self._read)
 
     def update(self, apply: Callable[[], int], ticket: Ticket) -> None:
         with self._news:
@@ -97,23 +102,34 @@ class ThreadDriver:
         with self._news:
             self._closing = True
             self._news.notify()
+        await asyncio.to_thread(self._join)
+
+    def _join(self) -> None:
+        self._reader.shutdown()
         if self._thread:
-            await asyncio.to_thread(self._thread.join)
+            self._thread.join()
+        self._engine.submit(self._arrived)
+        _send(self._engine.fail_all("the backbone was closed"))
+
+    def _read(self) -> None:
+        """Prepare all that has arrived, which may have come together or be with the last batch already."""
+        jobs = [self._unread.popleft() for _ in range(len(self._unread))]
+        if jobs:
+            self._engine.prepare(jobs)
+            with self._news:
+                self._arrived.extend(jobs)
+                self._wake()
 
     def _wake(self) -> None:
-        if self._closing:
-            raise BackboneFailed("the backbone was closed")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="jade-local-backbone", daemon=True)
             self._thread.start()
         self._news.notify()
 
     def _run(self) -> None:
-        if self._threads:
-            torch.set_num_threads(self._threads)
+        self._settle_in()
         while self._take_in():
             _send(_guarded_step(self._engine))
-        _send(self._engine.fail_all("the backbone was closed"))
 
     def _take_in(self) -> bool:
         """Hand new arrivals to the engine; wait for some when it is idle. False when it is time to end."""

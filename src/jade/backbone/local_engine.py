@@ -71,13 +71,28 @@ class Engine:
     def num_active(self) -> int:
         return sum(len(lane.jobs) for lane in self._lanes.values())
 
+    def prepare(self, jobs: Sequence[Job]) -> None:
+        """Tokenise, and note on the job why it cannot be served if it cannot. Touches nothing but the jobs, so another
+        thread may do this while the model computes."""
+        try:
+            rows = self._chat.encode_all([job.prompt for job in jobs])
+            for job, ids in zip(jobs, rows, strict=True):
+                self._prepare(job, ids)
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].refusal = error
+                return
+            for job in jobs:
+                self.prepare([job])
+
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Tokenise and queue. A prompt that cannot be served fails here, alone."""
-        for job, ids in zip(jobs, self._chat.encode_all([job.prompt for job in jobs]), strict=True):
-            try:
-                self._queue(job, ids)
-            except Exception as error:
-                self._fail(job, error)
+        """Queue jobs that were prepared. One that was refused fails here, alone."""
+        for job in jobs:
+            if job.refusal:
+                self._fail(job, job.refusal)
+            else:
+                self.counts.prompts_cut += job.num_cut > 0
+                self._waiting.append(job)
 
     def update(self, apply: Callable[[], int], ticket: Ticket) -> None:
         """Run `apply` when no request is active; it returns the new policy version. Nobody is admitted meanwhile,
@@ -106,18 +121,16 @@ class Engine:
         outcomes, self._outcomes = self._outcomes, []
         return [*outcomes, *((ticket, BackboneFailed(reason)) for ticket in tickets)]
 
-    def _queue(self, job: Job, ids: tuple[int, ...]) -> None:
+    def _prepare(self, job: Job, ids: tuple[int, ...]) -> None:
         job.limit = max(1, job.sampling.max_tokens)
         if job.sampling.choices:
             job.limit = max(job.limit, most_tokens(job.sampling.choices))
             job.matcher = self._grammars.start(job.sampling.choices)
         room = min(self._limits.max_prompt_tokens, self._runner.max_positions - job.limit)
         encoded = self._chat.cut_to(job.prompt, ids, room)
-        if encoded.num_cut:
-            self.counts.prompts_cut += 1
-            log.warning("%d tokens were cut from the middle of a %s prompt", encoded.num_cut, job.prompt.role)
-        job.ids = encoded.ids
-        self._waiting.append(job)
+        job.ids, job.num_cut = encoded.ids, encoded.num_cut
+        if job.num_cut:
+            log.warning("%d tokens were cut from the middle of a %s prompt", job.num_cut, job.prompt.role)
 
     def _drop_cancelled(self) -> None:
         if any(job.cancelled for job in self._waiting):

@@ -47,6 +47,8 @@ class Job:
     arrived: float = field(default_factory=time.perf_counter)
     cancelled: bool = False
     ids: tuple[int, ...] = ()
+    num_cut: int = 0
+    refusal: Exception | None = None
     limit: int = 0
     matcher: ChoiceMatcher | None = None
     num_sampled: int = 0
