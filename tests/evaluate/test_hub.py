@@ -14,6 +14,10 @@ from threading import Thread
 
 import pytest
 
+from jade.errors import DocumentError
+from jade.evaluate.benchmarks import read_questions
+from jade.evaluate.hub import fetch
+
 pytest.importorskip("huggingface_hub")
 
 LOAD = """
@@ -92,19 +96,27 @@ def test_a_benchmark_comes_from_the_hub_by_name(hub_address: str, tmp_path: Path
     assert load("hotpotqa", "hub:someone/sets", hub_address, tmp_path / "cache") == "['q1']"
 
 
+def test_the_first_candidate_that_is_there_is_taken(hub_address: str, tmp_path: Path) -> None:
+    candidates = ["hotpotqa/test.jsonl", "hotpotqa/dev.jsonl"]
+    path = fetch("someone/sets", candidates, endpoint=hub_address, cache=tmp_path / "cache")
+    assert [question.id for question in read_questions(path, "hotpotqa")] == ["q1"]
+
+
 @pytest.mark.parametrize(
-    ("benchmark", "data", "complaint"),
+    ("repository", "complaint"),
     [
-        ("nq", "hub:someone/sets", "dataset repository 'someone/sets' has none of nq/test.jsonl"),
-        ("nq", "hub:nobody/sets", "the hub has no dataset repository 'nobody/sets'"),
+        ("someone/sets", "dataset repository 'someone/sets' has none of nq/test.jsonl"),
+        ("nobody/sets", "the hub has no dataset repository 'nobody/sets' (or it is private)"),
+        ("not a name", "cannot reach 'not a name' on the hub (Repo id must"),
     ],
 )
 def test_what_the_hub_does_not_have_is_one_line(
-    hub_address: str, tmp_path: Path, benchmark: str, data: str, complaint: str
+    hub_address: str, tmp_path: Path, repository: str, complaint: str
 ) -> None:
-    answer = load(benchmark, data, hub_address, tmp_path / "cache")
-    assert answer.startswith(f"DocumentError: {complaint}")
-    assert "\n" not in answer
+    with pytest.raises(DocumentError) as caught:
+        fetch(repository, ["nq/test.jsonl"], endpoint=hub_address, cache=tmp_path / "cache")
+    assert str(caught.value).startswith(complaint)
+    assert "\n" not in str(caught.value)
 
 
 def test_without_a_network_one_line_says_to_give_a_folder(tmp_path: Path) -> None:

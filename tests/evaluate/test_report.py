@@ -199,6 +199,19 @@ def test_pictures_are_the_same_every_time_and_differ_by_theme(board: Board) -> N
     assert picture.svg(LIGHT) != picture.svg(DARK)
 
 
+def test_where_a_planner_chose_its_mix_of_workflows_is_drawn(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", methods=("jade", "vanilla-rag"))
+    for path in run.glob("*/jade/records.jsonl"):
+        lines = path.read_text().splitlines(keepends=True)
+        rare = lines[0].replace('"workflow": "QDP"', '"workflow": "R,QR,AG"')
+        path.write_text("".join([rare, lines[1].replace('"workflow": "QDP"', '"workflow": "R,AG"'), *lines[2:]]))
+    board = read_board([run])
+    (picture,) = [picture for picture in pictures(board, DOUBT) if picture.name == "workflows-jade"]
+    assert picture.title == "Workflow mix of JADE"
+    assert picture.png(DARK).startswith(b"\x89PNG")
+    assert texts(workflow_table(board))["JADE"] == ["QDP 80; R,AG 10; R,QR,AG 10"] * 2
+
+
 def test_names_that_are_not_there_are_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--baseline 'rrr': no such method in these runs; there are no-retrieval"):
         write_report([run], tmp_path, baseline="rrr")

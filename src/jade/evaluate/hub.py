@@ -14,8 +14,13 @@ HUB_PREFIX = "hub:"
 DEFAULT_REPOSITORY = "RUC-NLPIR/FlashRAG_datasets"
 
 
-def fetch(repository: str, candidates: Sequence[str], endpoint: str | None = None) -> Path:
-    """The first of the candidate files that a dataset repository holds, as a local path."""
+def fetch(
+    repository: str, candidates: Sequence[str], *, endpoint: str | None = None, cache: Path | None = None
+) -> Path:
+    """The first of the candidate files that a dataset repository holds, as a local path.
+
+    `endpoint` and `cache` stand in for the hub's own settings (HF_ENDPOINT, HF_HOME), which are read only once.
+    """
     try:
         import huggingface_hub as hub
         from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -24,7 +29,7 @@ def fetch(repository: str, candidates: Sequence[str], endpoint: str | None = Non
     name = repository or DEFAULT_REPOSITORY
     for path in candidates:
         try:
-            return Path(hub.hf_hub_download(name, path, repo_type="dataset", endpoint=endpoint))
+            return Path(hub.hf_hub_download(name, path, repo_type="dataset", endpoint=endpoint, cache_dir=cache))
         except RepositoryNotFoundError:
             raise DocumentError(f"the hub has no dataset repository {name!r} (or it is private)") from None
         except EntryNotFoundError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jade.errors import TraceUnreadable
@@ -95,7 +95,7 @@ def count_malformed(steps: Sequence[Step]) -> dict[str, list[int]]:
 
 
 def dump_record(record: Record) -> str:
-    return json.dumps(asdict(record), separators=(", ", ": "))
+    return json.dumps({name: getattr(record, name) for name in Record.__slots__})
 
 
 def parse_record(line: str, where: str) -> Record:
