@@ -56,6 +56,11 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     apart = [code for code in roles if code in config.roles]
     if apart:
         raise ConfigError(f"{setting}: {apart[0]} speaks with a backbone of its own (roles.{apart[0]}): leave it out")
+    sharing = [code for code, backbone in config.roles.items() if backbone.model == config.backbone.model]
+    if sharing:
+        raise ConfigError(
+            f"roles.{sharing[0]}: would share the model that is being trained; leave it out, and freeze it by {setting}"
+        )
     if config.backbone.model.startswith(("http://", "https://")):
         raise ConfigError(f"backbone.model: {config.backbone.model} is a server; only a local model can be trained")
     return team

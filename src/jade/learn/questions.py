@@ -23,8 +23,9 @@ from jade.types import Question
 
 
 def read_question_file(path: Path) -> list[Question]:
-    """All questions of a JSONL file in FlashRAG's fields; the dataset is the file's first name."""
-    dataset = path.name.split(".")[0]
+    """All questions of a JSONL file in FlashRAG's fields; the dataset is the file's first name (`nq.train.jsonl`)."""
+    name = path.name.split(".")[0]
+    dataset = "world" if name == "questions" else name
     questions = [_parse(line, f"{path}:{number}", dataset) for number, line in _lines(path)]
     if not questions:
         raise DocumentError(f"{path} holds no questions")
@@ -70,11 +71,12 @@ class QuestionStream:
 
     def _at(self, pool: Sequence[Question], name: str, place: int) -> Question:
         epoch, position = divmod(place, len(pool))
-        return pool[_order(len(pool), derive_seed(self.seed, "order", name, epoch))[position]]
+        return pool[shuffled(len(pool), derive_seed(self.seed, "order", name, epoch))[position]]
 
 
 @lru_cache(maxsize=32)
-def _order(count: int, seed: int) -> tuple[int, ...]:
+def shuffled(count: int, seed: int) -> tuple[int, ...]:
+    """The numbers below `count` in an order that the seed fixes."""
     return tuple(np.random.default_rng(seed).permutation(count).tolist())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from jade.learn.guard import Alarm
 
-COLUMNS = ("reward", "outcome", "rounds", "retrievals", "malformed", "approx_kl", "entropy")
+COLUMNS = ("loss", "reward", "outcome", "rounds", "retrievals", "malformed", "approx_kl", "entropy")
 ROWS = 12
 NUM_PLANS = 3
 
@@ -45,7 +46,8 @@ class Lines:
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
         shown = " ".join(f"{name} {figures[name]:.3f}" for name in COLUMNS if name in figures)
-        self._say(f"{number}/{total} {shown} plans {describe_plans(figures)} {time_left(number, total, figures)}")
+        speed = f"{tokens_per_second(figures):,.0f} tokens/s"
+        self._say(f"{number}/{total} {shown} {describe_plans(figures)} {speed} {time_left(number, total, figures)}")
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
         self._say(f"{number} dev reward {figures['reward']:.3f} outcome {figures['outcome']:.3f}")
@@ -62,6 +64,7 @@ class LiveTable:
 
     def __init__(self, console: Console) -> None:
         self._rows: deque[tuple[str, ...]] = deque(maxlen=ROWS)
+        self._columns: list[str] = []
         self._lines = Lines(console)
         self._live = Live(console=console, auto_refresh=False)
 
@@ -73,11 +76,11 @@ class LiveTable:
         self._live.stop()
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
-        shown = [f"{figures[name]:.3f}" if name in figures else "" for name in COLUMNS]
+        self._columns = [name for name in COLUMNS if name in figures]
+        shown = [f"{figures[name]:.3f}" for name in self._columns]
         speed = f"{tokens_per_second(figures):,.0f}"
-        self._rows.append(
-            (f"{number}/{total}", *shown, describe_plans(figures), speed, time_left(number, total, figures))
-        )
+        left = time_left(number, total, figures)
+        self._rows.append((f"{number}/{total}", *shown, describe_plans(figures), speed, left))
         self._live.update(self._table(), refresh=True)
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
@@ -87,10 +90,20 @@ class LiveTable:
         self._lines.alarm(number, alarm, back_to, scale)
 
     def _table(self) -> Table:
-        table = Table("iteration", *(name.replace("_", " ") for name in COLUMNS), "plans", "tokens/s", "left")
+        table = Table("iteration", *(name.replace("_", " ") for name in self._columns), "plans", "tokens/s", "left")
         for row in self._rows:
             table.add_row(*map(escape, row))
         return table
+
+
+@contextmanager
+def watch(console: Console) -> Iterator[Spectator]:
+    """The live table in a terminal, plain lines elsewhere."""
+    if not console.is_terminal:
+        yield Lines(console)
+        return
+    with LiveTable(console) as table:
+        yield table
 
 
 def describe_plans(figures: Mapping[str, float]) -> str:
@@ -101,7 +114,9 @@ def describe_plans(figures: Mapping[str, float]) -> str:
 
 
 def tokens_per_second(figures: Mapping[str, float]) -> float:
-    """Tokens learned from in the update, a second of the whole iteration."""
+    """Tokens written and learned from, a second of the whole iteration; a warm start knows its own."""
+    if "tokens_per_second" in figures:
+        return figures["tokens_per_second"]
     trained = sum(count for name, count in figures.items() if name.startswith("tokens/"))
     return trained / figures["seconds"] if figures.get("seconds") else 0.0
 

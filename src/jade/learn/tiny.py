@@ -1,10 +1,13 @@
 """A tiny language model made from nothing: random weights, and a tokenizer trained on the text it will read.
 
 For tests and for the training run that a laptop can do. It is an ordinary Hugging Face folder.
+
+    python -m jade.learn.tiny OUT TEXT_FILE_OR_FOLDER...
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,3 +81,15 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> object:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
+
+
+def read_texts(paths: Iterable[Path]) -> list[str]:
+    """All text and JSONL files under the paths, in a fixed order."""
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return [file.read_text(encoding="utf-8") for file in files if file.suffix in (".md", ".txt", ".jsonl")]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m jade.learn.tiny OUT TEXT_FILE_OR_FOLDER...")
+    print(make_tiny_model(Path(sys.argv[1]), read_texts(map(Path, sys.argv[2:]))))

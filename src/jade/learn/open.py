@@ -1,0 +1,79 @@
+"""Open all that a training run or a warm start needs, from one config, and close it again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import torch
+
+from jade.config import Config, dump_config, load_config
+from jade.errors import ConfigError
+from jade.learn.check import check_training
+from jade.learn.checkpoint import Checkpoints
+from jade.learn.learner import Learner
+from jade.learn.policy import load_policy
+from jade.learn.questions import QuestionStream
+from jade.learn.show import Spectator
+from jade.learn.train import Run
+from jade.team.crew import open_crew
+
+FREE = (
+    "learn.iterations",
+    "learn.dev_every",
+    "learn.keep",
+    "learn.traces_every",
+    "learn.tensorboard",
+    "warmstart.epochs",
+)
+"""Settings that may change when a run is resumed; any other would make it another run."""
+
+
+@asynccontextmanager
+async def open_run(config: Config, folder: Path, spectator: Spectator, *, resume: bool = False) -> AsyncIterator[Run]:
+    """A training run, ready to go on from where it stands."""
+    material = check_training(config)
+    claim(config, folder, resume)
+    set_threads(config)
+    # The sampler speaks through weights that the learner gives it, adapters merged.
+    sampling = config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})
+    async with open_crew(sampling) as crew:
+        policy = load_policy(config.backbone, config.learn.policy, config.seed)
+        dev = [question for file in material.dev for question in file]
+        stream = QuestionStream(material.train, config.seed, config.learn.balance)
+        yield Run(config, crew, Learner(policy, config.learn), stream, dev, folder, spectator)
+
+
+def claim(config: Config, folder: Path, resume: bool) -> None:
+    """Take a folder for a run. A run that is there already is gone on with only when asked for, and only as it was."""
+    written = folder / "config.toml"
+    if not written.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        written.write_text(dump_config(config), encoding="utf-8")
+        return
+    if not resume and Checkpoints(folder / "checkpoints").newest() is not None:
+        raise ConfigError(f"--out: {folder} holds a run already; give --resume to go on with it, or another folder")
+    changed = [name for name in differences(load_config(written), config) if name not in FREE]
+    if resume and changed:
+        raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
+    written.write_text(dump_config(config), encoding="utf-8")
+
+
+def differences(one: Config, other: Config) -> list[str]:
+    """Dotted names of the settings in which two configs differ."""
+    left, right = (_flat(config.model_dump(mode="json")) for config in (one, other))
+    return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
+
+
+def _flat(data: dict[str, object], path: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in data.items():
+        name = f"{path}{key}"
+        flat |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def set_threads(config: Config) -> None:
+    if config.backbone.threads:
+        torch.set_num_threads(config.backbone.threads)

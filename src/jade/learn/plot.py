@@ -1,0 +1,98 @@
+"""The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jade.errors import TraceUnreadable
+from jade.learn.journal import read_journal
+
+NUM_PLANS = 6
+"""Workflows with an area of their own; the rest are one."""
+WINDOW = 5
+"""Iterations that the thick line is a mean of."""
+FORMATS = ("png", "svg")
+
+Rows = Sequence[dict[str, Any]]
+
+
+def plot_run(run: Path, out: Path) -> list[Path]:
+    """Write both pictures, each as PNG and SVG."""
+    rows = _last_of_each(list(read_journal(run, "iteration")))
+    if not rows:
+        raise TraceUnreadable(f"{run} has no finished iteration yet; nothing to draw")
+    out.mkdir(parents=True, exist_ok=True)
+    dev = _last_of_each(list(read_journal(run, "dev")))
+    return [*_save(_outcome_and_turns(rows, dev), out / "outcome"), *_save(_workflows(rows), out / "workflows")]
+
+
+def _last_of_each(rows: Rows) -> list[dict[str, Any]]:
+    """After a rollback an iteration stands in the journal twice; the last time counts."""
+    return [row for _, row in sorted({row["iteration"]: row for row in rows}.items())]
+
+
+def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
+    figure, (left, right) = _subplots(2)
+    for axes, names in ((left, ("outcome", "reward")), (right, ("rounds", "retrievals"))):
+        for name, colour in zip(names, ("C0", "C1"), strict=True):
+            steps, values = [row["iteration"] for row in rows], [row[name] for row in rows]
+            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+            axes.plot(steps, smooth(values), color=colour, label=name)
+            if dev:
+                axes.plot(
+                    [row["iteration"] for row in dev], [row[name] for row in dev], "o", color=colour, markersize=4
+                )
+        axes.set_xlabel("iteration")
+        axes.legend(frameon=False)
+    left.set_title("outcome (F1) and reward" + (", dots: dev" if dev else ""))
+    right.set_title("turns and retrievals a question")
+    return figure
+
+
+def _workflows(rows: Rows) -> Any:
+    figure, (axes,) = _subplots(1)
+    plans = top_plans(rows)
+    shares = [[row.get(f"plan/{plan}", 0.0) for row in rows] for plan in plans]
+    rest = [max(0.0, 1 - sum(column)) for column in zip(*shares, strict=True)]
+    steps = [row["iteration"] for row in rows]
+    axes.stackplot(steps, *map(smooth, [*shares, rest]), labels=[*plans, "others"], alpha=0.85)
+    axes.set(
+        xlabel="iteration", ylabel="share of the questions", ylim=(0, 1), title="workflows chosen for the questions"
+    )
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return figure
+
+
+def top_plans(rows: Rows) -> list[str]:
+    """The workflows with the largest share over the whole run."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        for name, share in row.items():
+            if name.startswith("plan/"):
+                totals[name.removeprefix("plan/")] = totals.get(name.removeprefix("plan/"), 0.0) + share
+    return sorted(totals, key=lambda plan: (-totals[plan], plan))[:NUM_PLANS]
+
+
+def smooth(values: Sequence[float]) -> list[float]:
+    """The mean of each value and the ones just before it."""
+    windows = [values[max(0, place - WINDOW + 1) : place + 1] for place in range(len(values))]
+    return [sum(window) / len(window) for window in windows]
+
+
+def _subplots(count: int) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5 * count, 3.6), layout="constrained")
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, stem: Path) -> list[Path]:
+    paths = [stem.with_suffix(f".{kind}") for kind in FORMATS]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths

@@ -1,0 +1,96 @@
+"""From question files to examples: lessons, without what leaks, worked by the oracle team over the real index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jade.backbone.scripted import ScriptedBackbone
+from jade.config import Config
+from jade.engine.record import read_traces
+from jade.engine.seeds import derive_seed
+from jade.errors import ConfigError
+from jade.learn.check import check_team
+from jade.learn.questions import read_question_files
+from jade.learn.warmstart.best import best_examples
+from jade.learn.warmstart.examples import Example, distinct
+from jade.learn.warmstart.gold import Lesson, lesson_of
+from jade.learn.warmstart.leaks import LeakReport, drop_leaks
+from jade.learn.warmstart.oracle import teach
+from jade.retrieval.base import Retriever
+from jade.team.crew import Cast, Crew
+from jade.team.team import Team
+from jade.types import Effort, Question, Trace
+
+CONCURRENCY = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a warm start teaches, checked before any work."""
+
+    team: Team
+    lessons: list[Lesson]
+    own_traces: list[Trace]
+    leaks: LeakReport
+
+
+def plan_course(config: Config) -> Course:
+    """Read everything that is to be taught; every complaint names the field."""
+    cfg = config.warmstart
+    team = check_team(config, cfg.roles, "warmstart.roles")
+    if not cfg.questions and not cfg.best_traces:
+        raise ConfigError("warmstart.questions is empty: name question files with gold data, or give best_traces")
+    missing = [path for path in cfg.best_traces if not path.is_file()]
+    if missing:
+        raise ConfigError(f"warmstart.best_traces: {missing[0]} does not exist")
+    files = read_question_files("warmstart.questions", cfg.questions, cfg.per_file)
+    held_out = [q for file in read_question_files("warmstart.held_out", cfg.held_out) for q in file]
+    lessons, leaks = drop_leaks([lesson_of(question) for file in files for question in file], held_out)
+    return Course(team, lessons, _own_traces(config, held_out), leaks)
+
+
+def _own_traces(config: Config, held_out: Sequence[Question]) -> list[Trace]:
+    """Traces of questions that share nothing with the held-out ones."""
+    traces = [trace for path in config.warmstart.best_traces for trace in read_traces(path)]
+    kept, _ = drop_leaks([lesson_of(trace.question) for trace in traces], held_out)
+    clean = {lesson.question.id for lesson in kept}
+    return [trace for trace in traces if trace.question.id in clean]
+
+
+async def collect(
+    config: Config, course: Course, retriever: Retriever, progress: Callable[[int], None] = lambda done: None
+) -> list[Example]:
+    """All examples of a course, for the roles that get any; the order depends on the course alone."""
+    crew = Crew(course.team, Cast(ScriptedBackbone(str)), retriever, config.budget, config.sampling, config.retrieval.k)
+    lessons = [(lesson, number) for number in range(config.warmstart.passes) for lesson in course.lessons]
+    taught: list[list[Example]] = [[] for _ in lessons]
+    waiting = iter(enumerate(lessons))
+
+    async def work_through() -> None:
+        for place, (lesson, number) in waiting:
+            seed = derive_seed(config.seed, "warm start", number)
+            taught[place] = await teach(lesson, crew, seed=seed, effort=_effort(config, place))
+            progress(place + 1)
+
+    async with asyncio.TaskGroup() as workers:
+        for _ in range(min(CONCURRENCY, len(lessons))):
+            workers.create_task(work_through())
+    own = best_examples(course.own_traces, course.team, config.warmstart.min_outcome)
+    return distinct(_of_roles([*(example for each in taught for example in each), *own], config.warmstart.roles))
+
+
+def _of_roles(examples: Iterable[Example], roles: Sequence[str]) -> Iterable[Example]:
+    return (example for example in examples if example.prompt.role in roles)
+
+
+def _effort(config: Config, place: int) -> Effort | None:
+    """With a dial, prices stand in the planner's prompt; a warm start shows it some of each size."""
+    if config.reward.dial == 0:
+        return None
+    draw = np.random.default_rng(derive_seed(config.seed, "warm start effort", place))
+    alpha, beta = draw.uniform(0.0, config.reward.dial, 2).tolist()
+    return Effort(alpha, beta)

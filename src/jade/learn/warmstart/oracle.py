@@ -1,0 +1,193 @@
+"""A team that knows the lesson: it works a question through the ordinary engine, and what it says becomes examples.
+
+So every example's prompt is, to the letter, what the engine shows at inference, over the real retriever. A step is
+taught only where the gold data settles it: an answer that the passages shown do hold, a plan, a decomposition, a
+selection, the query that finds the evidence best. Elsewhere the oracle says what keeps the question going.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from jade.engine.seeds import derive_seed
+from jade.engine.solve import fill_references, solve
+from jade.learn.warmstart.examples import Example
+from jade.learn.warmstart.gold import ONE_ROUND, Hop, Lesson
+from jade.reward.metrics import contains, is_yes_no, normalise
+from jade.team.crew import Cast, Crew
+from jade.team.team import Team
+from jade.types import Effort, Generation, Observation, Passage, Prompt, Role, Sampling
+
+SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
+"""How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
+FILLER = frozenset(
+    re.findall(
+        r"\w+",
+        "a an the is are was were be been do does did has have had what which who whom whose when where why how of in "
+        "on at to for from by with and or that this it its many much",
+    )
+)
+UNTAUGHT = "<answer>unknown</answer>"
+
+
+@dataclass(frozen=True)
+class WatchedTeam(Team):
+    """A team that remembers what its prompts were rendered from."""
+
+    rendered: dict[Prompt, Observation] = field(default_factory=dict)
+
+    def render(self, code: str, seen: Observation) -> Prompt:
+        prompt = super().render(code, seen)
+        self.rendered[prompt] = seen
+        return prompt
+
+
+def watch(team: Team) -> WatchedTeam:
+    return WatchedTeam(**{each.name: getattr(team, each.name) for each in fields(team)})
+
+
+class Oracle:
+    """The backbone of all roles for one lesson. `examples` is what it taught."""
+
+    def __init__(self, lesson: Lesson, team: WatchedTeam, crew: Crew, seed: int) -> None:
+        self._lesson = lesson
+        self._team = team
+        self._crew = crew
+        self._seed = seed
+        self._answers: dict[int, str] = {}
+        self.examples: list[Example] = []
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        speak: Mapping[str, Callable[[Observation], Awaitable[str | None]]] = {
+            Role.PLANNER: self._plan,
+            Role.SERIAL: self._split,
+            Role.PARALLEL: self._split,
+            Role.REWRITER: self._rewrite,
+            Role.SELECTOR: self._select,
+            Role.ANSWERER: self._answer,
+            Role.SUMMARISER: self._summarise,
+        }
+        seen = self._team.rendered.pop(prompt)
+        text = await speak[prompt.role](seen) if prompt.role in speak else None
+        if text is not None:
+            self.examples.append(Example(prompt, text, self._lesson.question.dataset))
+        return Generation(text or self._filler(prompt.role, seen))
+
+    async def close(self) -> None:
+        return None
+
+    async def _plan(self, seen: Observation) -> str | None:
+        split = self._lesson.kind
+        if self._is_root(seen) and split != ONE_ROUND:
+            return f"<workflow>{split}</workflow>" if split in seen.legal else None
+        weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
+        if not weights:
+            return None
+        draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question))
+        share = np.array(list(weights.values())) / sum(weights.values())
+        return f"<workflow>{draw.choice(list(weights), p=share)}</workflow>"
+
+    async def _split(self, seen: Observation) -> str | None:
+        hops = self._lesson.hops
+        if not (self._is_root(seen) and hops):
+            return None
+        return "".join(f"<q{number}>{hop.question}</q{number}>" for number, hop in enumerate(hops, start=1))
+
+    async def _rewrite(self, seen: Observation) -> str | None:
+        """Of the question and its bare keywords, the one that finds evidence first; the shorter one where both do."""
+        hop = self._hop(seen)
+        queries = list(dict.fromkeys([keywords(seen.question), seen.question]))
+        found = await self._crew.retriever.search(queries, self._crew.k)
+        ranks = [_first_evidence(hop, passages) for passages in found]
+        best = min(range(len(queries)), key=lambda place: (ranks[place], place))
+        return f"<query>{queries[best]}</query>" if ranks[best] < self._crew.k else None
+
+    async def _select(self, seen: Observation) -> str | None:
+        hop = self._hop(seen)
+        useful = [f"Document{place}" for place, passage in enumerate(seen.passages) if is_evidence(hop, passage)]
+        return f"<id>{','.join(useful)}</id>"
+
+    async def _answer(self, seen: Observation) -> str | None:
+        """Taught where a passage holds it. The first spelling that a passage has is the one to say."""
+        hop = self._hop(seen)
+        place = self._place(seen)
+        said = hop.answer
+        if place is None and (spelt := _spelt_in(self._lesson.question.answers, seen.passages)):
+            said = spelt
+        if place is not None:
+            self._answers[place] = said
+        held = any(is_evidence(replace(hop, answer=said), passage) for passage in seen.passages)
+        return f"<answer>{said}</answer>" if held else None
+
+    async def _summarise(self, seen: Observation) -> str | None:
+        complete = len(self._answers) == len(self._lesson.hops) > 0
+        return f"<answer>{self._lesson.question.answers[0]}</answer>" if complete else None
+
+    def _filler(self, role: str, seen: Observation) -> str:
+        """What is said where nothing is taught. A hop gets its answer, so that the next one can be asked."""
+        if role == Role.ANSWERER:
+            return f"<answer>{self._hop(seen).answer}</answer>"
+        if role == Role.REWRITER:
+            return f"<query>{seen.question}</query>"
+        return UNTAUGHT
+
+    def _is_root(self, seen: Observation) -> bool:
+        return seen.question == self._lesson.question.text
+
+    def _place(self, seen: Observation) -> int | None:
+        """Which hop is being asked, with the answers so far filled in; None for the question itself."""
+        said = [self._answers.get(place) for place in range(len(self._lesson.hops))]
+        asked = _one_line(seen.question)
+        for place, hop in enumerate(self._lesson.hops):
+            if _one_line(fill_references(hop.question, said)) == asked and not self._is_root(seen):
+                return place
+        return None
+
+    def _hop(self, seen: Observation) -> Hop:
+        place = self._place(seen)
+        question = self._lesson.question
+        if place is not None:
+            return self._lesson.hops[place]
+        return Hop(question.text, question.answers[0], self._lesson.titles)
+
+
+async def teach(lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None) -> list[Example]:
+    """Work one lesson through the engine; gives what it teaches, in the order of the steps."""
+    team = watch(crew.team)
+    oracle = Oracle(lesson, team, crew, seed)
+    taught = replace(crew, team=team, cast=Cast(oracle))
+    await solve(lesson.question, taught, seed=seed, effort=effort)
+    return oracle.examples
+
+
+def keywords(question: str) -> str:
+    """The question without its filling words; the question itself when nothing would be left."""
+    words = [word for word in re.findall(r"[^\s?]+", question) if word.lower() not in FILLER]
+    return " ".join(words) or question
+
+
+def is_evidence(hop: Hop, passage: Passage) -> bool:
+    """A passage of an evidence page, where those are named, that holds the answer; yes and no stand on no page."""
+    titles = {normalise(title) for title in hop.titles}
+    if titles and normalise(passage.title) not in titles:
+        return False
+    if is_yes_no([hop.answer]):
+        return bool(titles)
+    return contains(f"{passage.title} {passage.text}", hop.answer)
+
+
+def _first_evidence(hop: Hop, passages: Sequence[Passage]) -> int:
+    return next((rank for rank, passage in enumerate(passages) if is_evidence(hop, passage)), len(passages))
+
+
+def _spelt_in(golds: Sequence[str], passages: Sequence[Passage]) -> str | None:
+    texts = [f"{passage.title} {passage.text}" for passage in passages]
+    return next((gold for gold in golds if any(contains(text, gold) for text in texts)), None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,76 @@
+"""`jade warmstart`: gold data becomes examples, the examples a policy, the policy a folder that a backbone loads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from jade.backbone.chat import ChatFormat
+from jade.backbone.weights import resolve_weights
+from jade.config import Config
+from jade.learn.export import export_policy
+from jade.learn.open import claim, set_threads
+from jade.learn.policy import load_policy
+from jade.learn.show import Spectator
+from jade.learn.warmstart.collect import Course, collect, plan_course
+from jade.learn.warmstart.examples import (
+    Example,
+    TokenExample,
+    count_by_role,
+    read_examples,
+    tokenise,
+    write_examples,
+)
+from jade.learn.warmstart.fit import Fit
+from jade.retrieval.open import open_retriever
+from jade.team.team import build_team
+
+EXAMPLES = "examples.jsonl.gz"
+Say = Callable[[str], None]
+
+
+def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = False) -> Path:
+    """Write the examples of a course into the folder. Examples that are there already are taken as they are."""
+    path = folder / EXAMPLES
+    course = None if path.is_file() else plan_course(config)
+    claim(config, folder, resume)
+    if course is not None:
+        say(str(course.leaks))
+        write_examples(path, asyncio.run(_collect(config, course)))
+    return path
+
+
+def run_warmstart(
+    config: Config, folder: Path, spectator: Spectator, say: Say, *, resume: bool = False, minutes: float | None = None
+) -> Path | None:
+    """Fit a policy to the examples. Gives the folder of the finished model; None when the time was up before."""
+    examples = make_examples(config, folder, say, resume=resume)
+    set_threads(config)
+    silent_critic = config.learn.policy.model_copy(update={"critic": "none"})
+    policy = load_policy(config.backbone, silent_critic, config.seed)
+    fit = Fit(config, policy, _tokens(config, examples, say), folder, spectator)
+    progress = fit.train(minutes)
+    if progress.iteration < fit.num_steps:
+        say(f"stopped after {progress.iteration} of {fit.num_steps} steps; go on with --resume")
+        return None
+    out = folder / ("adapter" if config.learn.policy.adapt == "lora" else "model")
+    return out if out.is_dir() else export_policy(policy, config, out)
+
+
+async def _collect(config: Config, course: Course) -> list[Example]:
+    retriever = open_retriever(config.retrieval)
+    try:
+        return await collect(config, course, retriever)
+    finally:
+        await retriever.close()
+
+
+def _tokens(config: Config, path: Path, say: Say) -> list[TokenExample]:
+    from transformers import AutoTokenizer
+
+    examples = list(read_examples(path, build_team(config.team).prompts))
+    say(f"{len(examples):,} examples, by role: {count_by_role(examples)}")
+    folder = resolve_weights(config.backbone.model)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    return tokenise(examples, ChatFormat(tokenizer), config.backbone.max_prompt_tokens)

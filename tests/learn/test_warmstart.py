@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from learn_builders import make_step
+from learn_runs import make_config, make_crew, small_world
+from transformers import AutoTokenizer
+
+from jade.backbone.chat import ChatFormat
+from jade.backbone.scripted import ScriptedBackbone
+from jade.config import Config
+from jade.engine.solve import solve
+from jade.errors import ConfigError
+from jade.learn.questions import read_question_file
+from jade.learn.warmstart.best import best_examples, best_traces
+from jade.learn.warmstart.collect import Course, collect, plan_course
+from jade.learn.warmstart.examples import Example, distinct, read_examples, tokenise, write_examples
+from jade.learn.warmstart.gold import Lesson, lesson_of
+from jade.learn.warmstart.leaks import LeakReport, drop_leaks
+from jade.learn.warmstart.oracle import keywords, teach
+from jade.team.crew import Crew
+from jade.types import Answer, Malformed, Node, Prompt, Question, Trace, Usage
+
+
+def make_question(text: str = "Who?", answers: tuple[str, ...] = ("Ada",), **metadata: object) -> Question:
+    return Question("q", text, answers, "set", metadata)
+
+
+MUSIQUE = make_question(
+    "Where was the author of Emma born?",
+    ("Steventon",),
+    type="2hop",
+    supporting_titles=["Emma", "Jane Austen"],
+    decomposition=[
+        {"question": "Emma >> author", "answer": "Jane Austen"},
+        {"question": "#1 >> place of birth", "answer": "Steventon"},
+    ],
+)
+WIKI = make_question(
+    "Which film has the director born later, Full Moon High or Eight On The Lam?",
+    ("Full Moon High",),
+    type="bridge_comparison",
+    supporting_titles=["Full Moon High", "Eight on the Lam", "Larry Cohen", "George Marshall (director)"],
+    evidences=[
+        ["Full Moon High", "director", "Larry Cohen"],
+        ["Eight on the Lam", "director", "George Marshall"],
+        ["Larry Cohen", "date of birth", "July 15, 1936"],
+        ["George Marshall (director)", "date of birth", "December 29, 1891"],
+    ],
+)
+
+
+def questions_of(lesson: Lesson) -> list[str]:
+    return [hop.question for hop in lesson.hops]
+
+
+def test_musique_hops_become_serial_questions_in_words() -> None:
+    lesson = lesson_of(MUSIQUE)
+    assert lesson.kind == "QDS"
+    assert questions_of(lesson) == ["Who is the author of Emma?", "Where was #1 born?"]
+
+
+def test_evidence_triples_become_questions_that_refer_to_what_was_found() -> None:
+    lesson = lesson_of(WIKI)
+    assert lesson.kind == "QDS"
+    assert questions_of(lesson) == [
+        "Who is the director of Full Moon High?",
+        "Who is the director of Eight On The Lam?",
+        "When was #1 born?",
+        "When was #2 born?",
+    ]
+
+
+def test_comparisons_become_independent_questions() -> None:
+    evidences = [["Ari", "date of birth", "1952"], ["Henrik", "date of birth", "1904"]]
+    lesson = lesson_of(make_question("Who was born earlier, Ari or Henrik?", type="comparison", evidences=evidences))
+    assert (lesson.kind, questions_of(lesson)) == ("QDP", ["When was Ari born?", "When was Henrik born?"])
+
+
+def test_a_type_without_hops_teaches_the_plan_alone() -> None:
+    assert lesson_of(make_question(type="bridge")) == Lesson(make_question(type="bridge"), "QDS")
+
+
+def test_a_plain_question_is_worked_in_one_round() -> None:
+    assert lesson_of(make_question(supporting_titles=["A"])).kind == "one-round"
+
+
+async def lessons_through(crew: Crew) -> list[Example]:
+    taught = [await teach(lesson_of(question), crew, seed=0) for question in small_world().questions]
+    return [example for each in taught for example in each]
+
+
+async def test_every_reply_of_the_oracle_is_well_formed_and_every_role_is_taught(tiny_model: Path) -> None:
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    examples = await lessons_through(crew)
+    assert {example.prompt.role for example in examples} == {"P", "QDS", "QDP", "QR", "DS", "AG", "AS"}
+    crew_team = crew.team
+    for question in small_world().questions[:20]:
+        replies = {e.prompt: e.reply for e in await teach(lesson_of(question), crew, seed=0)}
+        speaking = ScriptedBackbone(lambda prompt, said=replies: said.get(prompt, "<answer>unknown</answer>"))
+        trace = await solve(question, make_crew(Config(), speaking), seed=0)
+        taught = [
+            step for step in trace.steps if step.generation and crew_team.render(step.role, step.observation) in replies
+        ]
+        assert taught
+        assert not any(isinstance(step.action, Malformed) for step in taught)
+
+
+async def test_prompts_of_examples_are_those_of_inference_to_the_letter(tiny_model: Path) -> None:
+    question = next(q for q in small_world().questions if q.metadata["workflow"] == "QDS")
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    examples = await teach(lesson_of(question), crew, seed=0)
+    replies = {example.prompt: example.reply for example in examples}
+    asked: list[Prompt] = []
+
+    def speak(prompt: Prompt) -> str:
+        asked.append(prompt)
+        return replies.get(prompt, "<answer>none</answer>")
+
+    trace = await solve(question, make_crew(Config(), ScriptedBackbone(speak)), seed=0)
+    assert set(replies) <= set(asked)
+    assert trace.nodes[0].workflow == "QDS"
+    assert [node.written for node in trace.nodes[1:]] == [hop["question"] for hop in question.metadata["decomposition"]]
+
+
+async def test_answers_are_taught_only_where_the_passages_hold_them() -> None:
+    for example in await lessons_through(make_crew(Config(), ScriptedBackbone(str))):
+        if example.prompt.role == "AG":
+            answer = example.reply.removeprefix("<answer>").removesuffix("</answer>")
+            assert answer in ("yes", "no") or answer.lower() in example.prompt.user.lower()
+
+
+async def test_selections_name_the_evidence_pages() -> None:
+    titles = {title for q in small_world().questions for title in q.metadata["supporting_titles"]}
+    for example in await lessons_through(make_crew(Config(), ScriptedBackbone(str))):
+        if example.prompt.role == "DS" and example.reply != "<id></id>":
+            number = example.reply.removeprefix("<id>").removesuffix("</id>").split(",")[0]
+            line = next(line for line in example.prompt.user.splitlines() if line.startswith(number))
+            assert line.partition("(")[2].partition("):")[0] in titles
+
+
+def test_keywords_keep_what_can_be_searched_for() -> None:
+    assert keywords("Who is the author of Emma?") == "author Emma"
+    assert keywords("What is it?") == "What is it?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "held_out"),
+    [
+        ("question", make_question("where was the AUTHOR of Emma born", ("Bath",))),
+        ("question", make_question("Where was Jane Austen born?", ("Bath",))),
+        (
+            "evidence",
+            make_question("In which village was Austen born?", ("Steventon",), supporting_titles=["Jane Austen"]),
+        ),
+        ("pages", make_question("Something else?", ("x",), supporting_titles=["Jane Austen", "Emma"])),
+    ],
+)
+def test_a_lesson_that_shares_a_question_a_hop_or_its_evidence_is_dropped(kind: str, held_out: Question) -> None:
+    kept, report = drop_leaks([lesson_of(MUSIQUE)], [held_out])
+    assert kept == []
+    assert report.dropped == {kind: 1}
+
+
+def test_a_shared_fact_is_a_leak_however_it_is_asked() -> None:
+    held_out = make_question("Who made Full Moon High?", ("x",), evidences=[["Full Moon High", "director", "Cohen"]])
+    kept, report = drop_leaks([lesson_of(WIKI)], [held_out])
+    assert (kept, report.dropped) == ([], {"fact": 1})
+
+
+def test_a_shared_page_with_another_answer_is_no_leak() -> None:
+    held_out = make_question("When did Austen die?", ("1817",), supporting_titles=["Jane Austen"])
+    kept, report = drop_leaks([lesson_of(MUSIQUE)], [held_out])
+    assert len(kept) == 1
+    assert str(report).startswith("0 of 1")
+
+
+def test_the_worlds_splits_share_nothing() -> None:
+    splits = small_world().splits
+    lessons = [lesson_of(question) for question in splits["train"]]
+    assert drop_leaks(lessons, [*splits["dev"], *splits["test"]])[1].dropped == {}
+
+
+def test_no_lesson_from_real_data_shares_anything_with_the_questions_it_is_measured_on(benchmark_data: Path) -> None:
+    lessons = [lesson_of(q) for q in read_question_file(benchmark_data / "musique.train.jsonl.gz")]
+    held_out = read_question_file(benchmark_data / "musique.test.jsonl.gz")
+    kept, _ = drop_leaks(lessons, held_out)
+    assert drop_leaks(kept, held_out)[1].dropped == {}
+    assert 0.85 < len(kept) / len(lessons) < 1.0
+    # The test questions themselves, taught as lessons, must all be caught.
+    assert drop_leaks([lesson_of(q) for q in held_out], held_out)[0] == []
+
+
+def make_own_trace(id: str, answer: str, calls: int) -> Trace:
+    steps = (make_step(0, "AG", action=Answer(answer)), make_step(1, "AG", action=Malformed("no")))
+    question = Question("q", "Who?", ("Ada",))
+    return Trace(id, question, (Node("0", None, "Who?", "Who?"),), steps, answer, usage=Usage(calls=calls))
+
+
+def test_of_the_teams_own_traces_the_cheapest_right_one_is_learned_from() -> None:
+    traces = [make_own_trace("wrong", "Bob", 1), make_own_trace("dear", "Ada", 9), make_own_trace("cheap", "Ada", 2)]
+    assert [trace.id for trace in best_traces(traces, 0.8)] == ["cheap"]
+    team = make_crew(Config(), ScriptedBackbone(str)).team
+    (example,) = best_examples(traces, team, 0.8)
+    assert (example.prompt, example.reply) == (team.render("AG", traces[2].steps[0].observation), "text")
+
+
+async def test_a_course_gives_the_same_examples_every_time(tiny_model: Path) -> None:
+    config = make_config(tiny_model, {"warmstart": {"passes": 2, "roles": ["P", "AG"]}})
+    lessons = [lesson_of(question) for question in small_world().splits["train"][:10]]
+    crew = make_crew(config, ScriptedBackbone(str))
+    course = Course(crew.team, lessons, [], LeakReport(10, {}))  # type: ignore[arg-type]
+    first, second = [await collect(config, course, crew.retriever) for _ in range(2)]
+    assert first == second == distinct(first)
+    assert {example.prompt.role for example in first} == {"P", "AG"}
+
+
+def test_examples_survive_the_disk(tmp_path: Path) -> None:
+    examples = [Example(Prompt("AG", "Answer.", "Question: ¿Qué?\n"), "<answer>x</answer>", "nq")]
+    write_examples(tmp_path / "e.jsonl.gz", examples)
+    assert list(read_examples(tmp_path / "e.jsonl.gz", {"AG": "Answer."})) == examples
+
+
+def test_examples_are_tokenised_as_the_sampler_reads_and_writes(tiny_model: Path) -> None:
+    chat = ChatFormat(AutoTokenizer.from_pretrained(tiny_model))
+    example = Example(Prompt("AG", "Answer.", "Question: Who?"), "<answer>Ada Lane</answer>")
+    (tokens,) = tokenise([example], chat, 400)
+    assert tokens.prompt_ids == chat.encode(example.prompt, 400).ids
+    assert tokens.action_ids[-1] == chat.tokenizer.eos_token_id
+    assert chat.decode_all([tokens.action_ids]) == [example.reply]
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"warmstart": {"questions": []}}, r"warmstart\.questions"),
+        ({"warmstart": {"questions": ["absent.jsonl"]}}, r"warmstart\.questions: absent"),
+        ({"warmstart": {"roles": ["P", "XY"]}}, r"warmstart\.roles: 'XY'"),
+        ({"warmstart": {"best_traces": ["absent.jsonl"]}}, r"warmstart\.best_traces"),
+        ({"retrieval": {"index": "absent"}}, r"retrieval\.index: absent"),
+    ],
+)
+def test_a_bad_course_is_refused_before_any_work(
+    tiny_model: Path, tmp_path: Path, settings: dict[str, object], field: str
+) -> None:
+    config = make_config(tiny_model, {"retrieval": {"index": str(tmp_path)}, **settings})
+    with pytest.raises(ConfigError, match=field):
+        plan_course(config)
