@@ -100,6 +100,13 @@ def test_a_world_is_evaluated_and_reported(world: Path, model: str, tmp_path: Pa
     assert "| Oracle |" in (tmp_path / "report/report.md").read_text()
 
 
+def test_paraphrased_prompts_are_summed_up(world: Path, model: str, tmp_path: Path) -> None:
+    options = ("--method", "no-retrieval", "--model", model, "--limit", 2, "--prompt-variants", 2)
+    done = evaluate_world(world, tmp_path / "run", *options)
+    assert done.exit_code == 0, done.output
+    assert "no-retrieval under 3 wordings of its prompts: F1 mean 0.0, worst 0.0, spread 0.0" in done.output
+
+
 def test_the_oracle_needs_no_model(world: Path, tmp_path: Path) -> None:
     done = evaluate_world(world, tmp_path / "run", "--method", "oracle", "--model", tmp_path / "no-such-model")
     assert done.exit_code == 0, done.output

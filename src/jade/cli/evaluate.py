@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,9 +108,26 @@ def print_session(session: Session, out: Path, console: Console) -> None:
         tallies = {cell.benchmark: tally for cell, tally in session.tallies.items() if cell.column == column}
         table.add_row(column, *(f"{100 * tallies[name].mean_f1:.1f}" for name in benchmarks))
     console.print(table)
+    for line in _wordings(session):
+        console.print(line, markup=False, highlight=False)
     if session.questions:
         console.print(Text(_pace(session), style="dim"), soft_wrap=True)
     console.print(Text(f"records in {out}; next: jade report {out} --out report", style="dim"), soft_wrap=True)
+
+
+def _wordings(session: Session) -> Iterator[str]:
+    """Mean, worst and spread of every method that ran under several wordings of its prompts."""
+    from statistics import fmean, pstdev
+
+    for method in dict.fromkeys(cell.method for cell in session.tallies):
+        by_wording: dict[int, list[float]] = {}
+        for cell, tally in session.tallies.items():
+            if cell.method == method:
+                by_wording.setdefault(cell.variant, []).append(100 * tally.mean_f1)
+        means = [fmean(scores) for scores in by_wording.values()]
+        if len(means) > 1:
+            numbers = f"mean {fmean(means):.1f}, worst {min(means):.1f}, spread {pstdev(means):.1f}"
+            yield f"{method} under {len(means)} wordings of its prompts: F1 {numbers}"
 
 
 def _pace(session: Session) -> str:
