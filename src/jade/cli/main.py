@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import typer
 
-from jade.cli import ask, demo, trace
+from jade.cli import (
+    ask,
+    demo,
+    evaluate,
+    export,
+    index,
+    plot,
+    report,
+    retrieve_server,
+    trace,
+    train,
+    warmstart,
+    world,
+)
 from jade.errors import JadeError
 
 app = typer.Typer(
@@ -16,9 +30,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("ask")(ask.command)
+VERBS: dict[str, Callable[..., None]] = {
+    "index": index.command,
+    "ask": ask.command,
+    "eval": evaluate.command,
+    "report": report.command,
+    "warmstart": warmstart.command,
+    "train": train.command,
+    "plot": plot.command,
+    "export": export.command,
+    "retrieve-server": retrieve_server.command,
+    "world": world.command,
+    "demo": demo.command,
+}
+for name, command in VERBS.items():
+    app.command(name)(command)
 app.add_typer(trace.app, name="trace")
-app.command("demo")(demo.command)
 
 
 def main() -> None:
