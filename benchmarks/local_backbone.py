@@ -1,0 +1,157 @@
+"""What batching buys: new tokens a second of the local backbone beside transformers' own `generate`.
+
+Every request has a prompt of about the same length (a fixed role part and text of its own) and samples the same number
+of tokens at temperature 1. `generate` gets the same prompts as one padded batch; the backbone gets them as separate
+calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. The best of several runs
+counts.
+
+    python benchmarks/local_backbone.py [--concurrent 1 16] [--prompt-tokens 160] [--new-tokens 48] [--threads 0]
+    python benchmarks/local_backbone.py --device cuda --concurrent 2048 --max-batch 512 --prompt-tokens 512
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from jade.backbone.local import LocalBackbone, load_model, pick_device, pick_dtype, place_model
+from jade.backbone.weights import resolve_weights
+from jade.types import Prompt, Sampling
+
+SYSTEM = (
+    "You answer a question from numbered passages. Use only what the passages say. If none of them holds the answer, "
+    "say so. Write the answer, as short as it can be, between <answer> and </answer>, and nothing else."
+)
+WORDS = ("the", "old", "river", "town", "built", "a", "stone", "bridge", "and", "school", "beside", "its", "mill", "in")
+
+
+def make_prompts(tokenizer: Any, number: int, num_tokens: int) -> list[Prompt]:
+    """Prompts of nearly `num_tokens` tokens, no two alike after the fixed part."""
+    room = max(4, num_tokens - len(tokenizer(SYSTEM)["input_ids"]) - 12)
+    texts = (" ".join(WORDS[(n + step * (1 + n % 7)) % len(WORDS)] for step in range(room)) for n in range(number))
+    return [Prompt("AG", SYSTEM, f"{n} {text}") for n, text in enumerate(texts)]
+
+
+def never_end(model: Any, tokenizer: Any) -> None:
+    """Stop at a token that a chat model does not write, so that every request has the same length."""
+    tokenizer.eos_token = "<|endoftext|>"
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+
+
+def best_seconds(run: Callable[[int], int], repeats: int) -> tuple[float, int]:
+    """The quickest of several runs, and the tokens it made."""
+    timings = []
+    for repeat in range(repeats):
+        started = time.perf_counter()
+        num_tokens = run(repeat)
+        timings.append((time.perf_counter() - started, num_tokens))
+    return min(timings)
+
+
+def time_backbone(backbone: LocalBackbone, prompts: list[Prompt], options: argparse.Namespace) -> tuple[float, int]:
+    async def all_at_once(repeat: int) -> int:
+        draws = [
+            backbone.generate(prompt, Sampling(1.0, max_tokens=options.new_tokens, seed=1000 * repeat + index))
+            for index, prompt in enumerate(prompts)
+        ]
+        return sum(len(generation.token_ids) for generation in await asyncio.gather(*draws))
+
+    return best_seconds(lambda repeat: asyncio.run(all_at_once(repeat)), options.repeats)
+
+
+def time_generate(model: Any, tokenizer: Any, prompts: list[Prompt], options: argparse.Namespace) -> tuple[float, int]:
+    def one_batch(repeat: int) -> int:
+        torch.manual_seed(repeat)
+        messages = [[{"role": "system", "content": p.system}, {"role": "user", "content": p.user}] for p in prompts]
+        batch = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+        ).to(model.device)
+        settings = {"do_sample": True, "temperature": 1.0, "top_k": 0, "pad_token_id": tokenizer.eos_token_id}
+        out = model.generate(**batch, max_new_tokens=options.new_tokens, min_new_tokens=options.new_tokens, **settings)
+        return int(out[:, batch["input_ids"].shape[1] :].numel())
+
+    return best_seconds(one_batch, options.repeats)
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each number of concurrent requests and each way of serving them."""
+    device = pick_device(options.device)
+    model, tokenizer = load_model(resolve_weights(options.model), pick_dtype(options.dtype, device))
+    never_end(model, tokenizer)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    place_model(model, device, model.dtype)
+    tokenizer.padding_side = "left"
+    crowds = {number: make_prompts(tokenizer, number, options.prompt_tokens) for number in options.concurrent}
+    rows = []
+    if not options.skip_generate:
+        for number, prompts in crowds.items():
+            rows.append(row("generate", number, *time_generate(model, tokenizer, prompts, options)))
+    backbone = LocalBackbone(model, tokenizer, device=device, max_batch=options.max_batch, threads=options.threads)
+    warm_up = make_prompts(tokenizer, 1, options.prompt_tokens)
+    asyncio.run(backbone.generate(warm_up[0], Sampling(1.0, max_tokens=2)))
+    for number, prompts in crowds.items():
+        rows.append(row("backbone", number, *time_backbone(backbone, prompts, options)))
+    asyncio.run(backbone.close())
+    return rows
+
+
+def row(way: str, number: int, seconds: float, num_tokens: int) -> dict[str, Any]:
+    return {
+        "way": way,
+        "concurrent": number,
+        "seconds": round(seconds, 2),
+        "new_tokens_per_second": round(num_tokens / seconds, 1),
+        "calls_per_second": round(number / seconds, 2),
+    }
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    print(f"{'':10}{'concurrent':>11}{'seconds':>10}{'new tokens/s':>14}{'calls/s':>10}")
+    for line in rows:
+        numbers = f"{line['concurrent']:>11}{line['seconds']:>10.2f}{line['new_tokens_per_second']:>14.1f}"
+        print(f"{line['way']:10}{numbers}{line['calls_per_second']:>10.2f}")
+
+
+def gain(rows: list[dict[str, Any]]) -> float:
+    """Tokens a second of the largest crowd over those of the smallest, for the backbone."""
+    speeds = {line["concurrent"]: line["new_tokens_per_second"] for line in rows if line["way"] == "backbone"}
+    return round(float(speeds[max(speeds)] / speeds[min(speeds)]), 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="auto", choices=["auto", "float32", "bfloat16"])
+    parser.add_argument("--threads", type=int, default=0, help="torch's own choice when 0")
+    parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--max-batch", type=int, default=64)
+    parser.add_argument("--prompt-tokens", type=int, default=160)
+    parser.add_argument("--new-tokens", type=int, default=48)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--skip-generate", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("out/local_backbone.json"))
+    options = parser.parse_args()
+    load_before = round(os.getloadavg()[0], 2)
+    rows = measure(options)
+    print_table(rows)
+    print(f"backbone, most over fewest concurrent: {gain(rows)} times the tokens a second")
+    machine = {"cores": os.cpu_count(), "load_before": load_before, "threads": torch.get_num_threads()}
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    settings = {key: str(value) for key, value in vars(options).items()}
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps({"rows": rows, "gain": gain(rows), "machine": machine | versions, **settings}))
+
+
+if __name__ == "__main__":
+    main()
