@@ -46,13 +46,19 @@ def board(run: Path) -> Board:
     return read_board([run])
 
 
+@pytest.fixture(scope="module")
+def written(run: Path) -> Path:
+    """The folder of the whole report."""
+    write_report([run], run.parent / "report", resamples=500)
+    return run.parent / "report"
+
+
 def texts(table: Table) -> dict[str, list[str]]:
     return {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
 
 
-def test_the_report_of_a_fixed_run_is_the_stored_one(run: Path, tmp_path: Path) -> None:
-    write_report([run], tmp_path, resamples=500)
-    assert (tmp_path / "report.md").read_text() == EXPECTED.read_text()
+def test_the_report_of_a_fixed_run_is_the_stored_one(written: Path) -> None:
+    assert (written / "report.md").read_text() == EXPECTED.read_text()
 
 
 def test_f1_is_the_mean_over_questions_and_the_best_is_marked(board: Board) -> None:
@@ -172,25 +178,24 @@ class Page(HTMLParser):
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
 
 
-def test_the_page_is_self_contained_and_foreign_text_is_escaped(run: Path, tmp_path: Path) -> None:
-    write_report([run], tmp_path, resamples=100)
-    html = (tmp_path / "report.html").read_text()
+def test_the_page_is_self_contained_and_foreign_text_is_escaped(written: Path) -> None:
+    html = (written / "report.html").read_text()
     page = Page()
     page.feed(html)
     assert "script" not in page.tags
     assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
     assert page.tags.count("details") == 14
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
-    markdown = (tmp_path / "report.md").read_text()
+    markdown = (written / "report.md").read_text()
     outside_code = [line for line in markdown.splitlines() if not line.startswith("    ")]
     assert not any("<script>" in line or "[x](y)" in line for line in outside_code)
 
 
-def test_every_picture_is_written_as_png_and_svg(run: Path, tmp_path: Path) -> None:
-    written = {path.name for path in write_report([run], tmp_path, resamples=100)}
-    assert {"f1-retrievals.png", "f1-retrievals.svg", "f1-tokens.png", "failures.svg"} <= written
-    assert (tmp_path / "f1-tokens.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "f1-tokens.svg").read_bytes().startswith(b"<?xml")
+def test_every_picture_is_written_as_png_and_svg(written: Path) -> None:
+    names = {path.name for path in written.iterdir()}
+    assert {"f1-retrievals.png", "f1-retrievals.svg", "f1-tokens.png", "failures.svg"} <= names
+    assert (written / "f1-tokens.png").read_bytes().startswith(b"\x89PNG")
+    assert (written / "f1-tokens.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_pictures_are_the_same_every_time_and_differ_by_theme(board: Board) -> None:
