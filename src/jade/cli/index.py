@@ -47,7 +47,7 @@ def command(
 
     console = Console(stderr=True)
     if verify:
-        console.print(verified(out), markup=False, highlight=False)
+        console.print(verified(out), markup=False, highlight=False, soft_wrap=True)
         return
     if not paths:
         raise ConfigError("nothing to index: name a file or a folder, e.g. `jade index docs --out index`")

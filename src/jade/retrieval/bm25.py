@@ -41,7 +41,9 @@ def write_bm25(passages: Iterable[Passage], folder: Path, counted: Callable[[int
     for passage in passages:
         numbers.append(vocabulary.numbers(weighted(passage.title, passage.text)))
         counted(len(numbers))
-    known = vocabulary.known() or {"": 0}  # a corpus of stop words alone is still an index
+    known = vocabulary.known()
+    if not known:  # a corpus of stop words is still an index; no query has the empty term
+        known, numbers = {"": 0}, [[0]] * len(numbers)
     with _jax_on_cpu():
         import bm25s
     scorer = bm25s.BM25(k1=K1, b=B, method="lucene", backend="numpy")

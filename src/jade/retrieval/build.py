@@ -122,8 +122,7 @@ def build_index(
             else:
                 gathered = _gather(folder, files, read, old, progress)
                 parts = _write_parts(folder, gathered, dense, old, progress)
-                manifest = describe(folder, dict(settings), gathered.counts(), parts)
-                publish(out, folder, manifest)
+                manifest = publish(out, folder, describe(folder, dict(settings), gathered.counts(), parts))
         finally:
             if old is not None:
                 old.close()

@@ -7,6 +7,7 @@ that FlashRAG or Search-R1 made (`*.index`) can be brought along with its corpus
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -136,7 +137,9 @@ def read_vectors(file: Path) -> Any:
 
 def import_faiss() -> Any:
     try:
-        import faiss
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the wrapper generator, about itself
+            import faiss
     except ImportError:
         raise WeightsMissing(f"dense retrieval needs faiss; {INSTALL}") from None
     return faiss

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from jade.errors import IndexUnusable
 FORMAT = 1
 """Raised when a reader of the old form could not read the new one."""
 MANIFEST = "manifest.json"
-DATA_FOLDER = re.compile(r"data-[0-9a-f]{16}")
+DATA_FOLDER = re.compile(r"data-[0-9a-f]{16}(-[0-9]+)?")
 FILE_NAME = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)?[A-Za-z0-9_-][A-Za-z0-9._-]*")
 SMALL_BYTES = 1_000_000
 """Files up to this size are checked byte for byte whenever an index is opened."""
@@ -60,8 +60,11 @@ def describe(folder: Path, settings: dict[str, Any], counts: dict[str, int], par
     }
     content = {name: asdict(record) for name, record in files.items()}
     data = f"data-{_digest([settings, counts, parts, content])[:16]}"
-    unsigned = Manifest(data, settings, counts, parts, files)
-    return Manifest(data, settings, counts, parts, files, checksum=_signature(unsigned))
+    return signed(Manifest(data, settings, counts, parts, files))
+
+
+def signed(manifest: Manifest) -> Manifest:
+    return replace(manifest, checksum=_signature(manifest))
 
 
 def manifest_text(manifest: Manifest) -> str:

@@ -10,11 +10,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
 
 from jade.errors import ConfigError, IndexUnusable
-from jade.retrieval.manifest import DATA_FOLDER, MANIFEST, Manifest, manifest_text
+from jade.retrieval.manifest import DATA_FOLDER, MANIFEST, Manifest, manifest_text, signed
 
 UNFINISHED = ".unfinished-"
 LOCK = ".lock"
@@ -35,12 +36,11 @@ def writing(out: Path) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def publish(out: Path, folder: Path, manifest: Manifest) -> None:
+def publish(out: Path, folder: Path, manifest: Manifest) -> Manifest:
     """Make a finished folder the index, then remove what it replaces."""
-    data = out / manifest.data
-    if not data.exists():
-        folder.chmod(0o755)  # mkdtemp made it private
-        folder.rename(data)
+    manifest = _with_unused_name(out, manifest)
+    folder.chmod(0o755)  # mkdtemp made it private
+    folder.rename(out / manifest.data)
     draft = out / f"{UNFINISHED}{MANIFEST}"
     with draft.open("w", encoding="utf-8") as file:
         file.write(manifest_text(manifest))
@@ -50,6 +50,16 @@ def publish(out: Path, folder: Path, manifest: Manifest) -> None:
     for older in out.iterdir():
         if DATA_FOLDER.fullmatch(older.name) and older.name != manifest.data:
             shutil.rmtree(older, ignore_errors=True)
+    return manifest
+
+
+def _with_unused_name(out: Path, manifest: Manifest) -> Manifest:
+    """The same index made again needs another name beside the old one, which may be damaged or in use."""
+    number, name = 1, manifest.data
+    while (out / name).exists():
+        number += 1
+        name = f"{manifest.data}-{number}"
+    return signed(replace(manifest, data=name))
 
 
 def _claim(out: Path) -> None:

@@ -64,7 +64,7 @@ class RemoteRetriever:
                 async with self._slots:
                     answer = await asyncio.wait_for(self._post(body), self._timeout_seconds)
                 return self._read(answer, len(queries), k)
-            except (Passing, TimeoutError, httpx.TransportError) as error:
+            except (Passing, TimeoutError, httpx.RequestError) as error:
                 if attempt == self._tries:
                     tries = f"{attempt} tries" if attempt > 1 else "1 try"
                     raise self._failed(f"{_reason(error, self._timeout_seconds)} ({tries})") from None
