@@ -178,6 +178,17 @@ async def test_a_generation_under_way_ends_with_the_weights_it_began_with() -> N
     assert early.token_ids == (await alone(PROMPTS[0], Sampling(max_tokens=100), make_model(ends=False))).token_ids
 
 
+async def test_a_learner_that_trains_this_very_model_only_has_to_say_so() -> None:
+    model = make_model()
+    async with opened(model) as backbone:
+        before = await backbone.generate(PROMPTS[0], Sampling(max_tokens=8))
+        model.load_state_dict(make_model(seed=5).state_dict())
+        await backbone.update_weights({}, version=2)
+        after = await backbone.generate(PROMPTS[0], Sampling(max_tokens=8))
+    expected = await alone(PROMPTS[0], Sampling(max_tokens=8), make_model(seed=5))
+    assert after.token_ids == expected.token_ids != before.token_ids
+
+
 @pytest.mark.parametrize(
     ("named", "complaint"),
     [({"no.such.weight": torch.zeros(1)}, "no.such.weight"), ({"model.norm.weight": torch.zeros(1)}, r"\(1,\)")],
@@ -302,6 +313,12 @@ async def test_a_prompt_and_its_answer_stay_within_the_models_positions() -> Non
     async with opened(make_model(max_position_embeddings=128)) as backbone:
         found = await backbone.generate(make_prompt("river " * 100), Sampling(max_tokens=40))
     assert len(found.prompt_ids) + 40 <= 128
+
+
+async def test_more_new_tokens_than_the_model_has_positions_are_refused() -> None:
+    async with opened(make_model(max_position_embeddings=128)) as backbone:
+        with pytest.raises(BackboneFailed, match="128 positions"):
+            await backbone.generate(make_prompt("the question"), Sampling(max_tokens=128))
 
 
 async def test_an_end_of_turn_mark_in_a_passage_is_only_text() -> None:

@@ -252,10 +252,10 @@ def test_what_is_shipped_is_pinned_to_a_version_and_a_checksum() -> None:
         assert len(model.sha256) == len(hashlib.sha256().hexdigest())
 
 
-def test_progress_is_silent_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_one_plain_line_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with terminal_progress("fetching [bold]x", 100) as report:
         report(50)
         report(500)
     with terminal_progress("converting", None) as report:
         report(3)
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr() == ("", "fetching [bold]x …\nconverting …\n")

@@ -131,7 +131,8 @@ class LocalBackbone:
         """Overwrite weights when the requests under way have ended; later ones carry `version`.
 
         Names are those of the model's state dict; on a backbone with an adapter also those of an adapter file, for the
-        adapter's own weights. Either all tensors are taken or none.
+        adapter's own weights. Either all tensors are taken or none. With none given, only the version changes and the
+        cached prompt prefixes are dropped: what a learner needs that changed the weights of this very model in place.
         """
         self._require_open()
         ticket = Ticket.here()

@@ -127,6 +127,11 @@ class Engine:
             job.limit = max(job.limit, most_tokens(job.sampling.choices))
             job.matcher = self._grammars.start(job.sampling.choices)
         room = min(self._limits.max_prompt_tokens, self._runner.max_positions - job.limit)
+        if room <= 0:
+            raise BackboneFailed(
+                f"{job.limit} new tokens were asked for, which leaves no room for a prompt in the model's "
+                f"{self._runner.max_positions} positions"
+            )
         encoded = self._chat.cut_to(job.prompt, ids, room)
         job.ids, job.num_cut = encoded.ids, encoded.num_cut
         if job.num_cut:

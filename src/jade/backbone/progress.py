@@ -1,4 +1,4 @@
-"""Telling a waiting person what is being fetched, and how far it is. Quiet unless standard error is a terminal."""
+"""Telling a waiting person what is being done, and how far it is: a bar on a terminal, one plain line elsewhere."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ Progress: TypeAlias = Callable[[str, int | None], AbstractContextManager[Callabl
 
 @contextlib.contextmanager
 def terminal_progress(task: str, num_bytes: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error; nothing at all where that is no terminal."""
+    """A bar on standard error, or its name alone where that is no terminal."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    size = [DownloadColumn()] if num_bytes else []
     console = Console(file=sys.stderr)
+    if not console.is_terminal:
+        print(f"{task} …", file=sys.stderr, flush=True)
+    size = [DownloadColumn()] if num_bytes else []
     with Bar(
         TextColumn("{task.description}"), BarColumn(), *size, TimeElapsedColumn(),
         console=console, transient=True, disable=not console.is_terminal,

@@ -70,8 +70,8 @@ def default_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "jade"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "jade"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jade"
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "jade"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jade"
 
 
 def checked_folder(path: Path) -> Path:
