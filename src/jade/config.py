@@ -134,7 +134,7 @@ class PolicyConfig(Section):
     value_gradient: bool = True
     """Whether a value head on the shared trunk also shapes the trunk."""
     tokens_per_batch: int = Field(16384, ge=64)
-    """Tokens, padding included, that go through the model at once."""
+    """Tokens that go through the model at once."""
     recompute: bool = False
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
     compile: bool = False

@@ -12,6 +12,7 @@ from jade.errors import ConfigError
 from jade.learn.batches import Batch, make_batch
 from jade.learn.likelihood import token_likelihood
 from jade.learn.policy import Policy, load_policy
+from jade.types import Reward, Transition
 
 
 def load(tiny_model: Path, **settings: object) -> Policy:
@@ -40,10 +41,10 @@ def test_log_probs_equal_those_of_the_whole_model_call_by_call(tiny_model: Path)
         torch.testing.assert_close(logp, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_padding_changes_nothing(tiny_model: Path) -> None:
+def test_neighbours_in_the_row_change_nothing(tiny_model: Path) -> None:
     policy = load(tiny_model)
-    alone, padded = policy(some_batch(3)), policy(some_batch(3, 40))
-    torch.testing.assert_close(alone.logp_N, padded.logp_N[:3], atol=1e-6, rtol=1e-5)
+    alone, between = policy(some_batch(3)), policy(some_batch(9, 3, 40))
+    torch.testing.assert_close(alone.logp_N, between.logp_N[9:12], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("slice_size", [1, 7, 1000])
@@ -105,9 +106,11 @@ def test_a_sampler_that_copies_the_weights_speaks_as_the_policy_does(tiny_model:
         own = dict(sampler.named_parameters())
         for name, weight in policy.sampler_weights():
             own[name].copy_(weight)
-    after, wanted = sampler(input_ids=ids).logits, policy.causal(input_ids=ids).logits
-    assert not torch.allclose(before, wanted, atol=1e-3)
-    torch.testing.assert_close(after, wanted, atol=1e-5, rtol=1e-4)
+    after = sampler(input_ids=ids).logits
+    batch = make_batch([Transition("t", "s", "P", (5, 6), (7, 8), (0.0, 0.0), Reward())], [0])
+    said = after.log_softmax(-1)[0, 1:3].gather(1, ids[0, 2:, None])[:, 0]
+    assert not torch.allclose(before, after, atol=1e-3)
+    torch.testing.assert_close(policy(batch).logp_N, said, atol=1e-5, rtol=1e-4)
 
 
 def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:

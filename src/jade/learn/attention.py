@@ -1,13 +1,16 @@
-"""Attention for training: causal, without any mask, by kernels that we choose.
+"""Attention for training: causal, inside the bounds of each call of a packed row, by kernels that we choose.
 
-The cuDNN kernel gave non-finite gradients at some padded lengths, so it is switched off for the process; flash,
-memory-efficient and plain attention remain. Without a mask there are no rows that see nothing.
+Nothing is padded and nothing is masked, so no token ever sees nothing. The cuDNN kernel, which gave non-finite
+gradients at some padded lengths, is never used: on a GPU one flash kernel works on all calls at once, elsewhere plain
+attention works call by call.
 
-Shapes: B = calls, A = attention heads, K = key-value heads, L = length, D = head width.
+Shapes: T = tokens of the row, A = attention heads, K = key-value heads, D = head width.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,39 +19,75 @@ from transformers import AttentionInterface
 
 from jade.errors import ConfigError
 
-NAME = "jade_causal"
+NAME = "jade_packed"
+ROUNDED_TO = 256
 
 
-def causal_attention(
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where the calls of a row end, in the two forms that the kernels want."""
+
+    bounds: tuple[int, ...]
+    bound_C: Tensor
+    longest: int
+    """Rounded up: the flash kernel needs only a bound, and few different ones spare a compiler work."""
+
+    @classmethod
+    def of(cls, bounds: tuple[int, ...], device: torch.device) -> Packing:
+        longest = max(end - start for start, end in pairwise(bounds))
+        bound_C = torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True)
+        return cls(bounds, bound_C, -(-longest // ROUNDED_TO) * ROUNDED_TO)
+
+
+def packed_attention(
     module: nn.Module,
-    query_BALD: Tensor,
-    key_BKLD: Tensor,
-    value_BKLD: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    dropout: float = 0.0,
+    jade_packing: Packing | None = None,
     sliding_window: int | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in every layer."""
-    if attention_mask is not None:
+    """What transformers calls in every layer; shapes are [1, heads, T, D] in and [1, T, heads, D] out."""
+    if attention_mask is not None or jade_packing is None:
         raise ConfigError("backbone.model: this model masks its attention in a way that cannot be trained here")
-    if sliding_window is not None and sliding_window < query_BALD.shape[2]:
+    if sliding_window is not None and sliding_window + ROUNDED_TO <= jade_packing.longest:
         raise ConfigError(f"backbone.model: calls longer than the model's sliding window of {sliding_window} tokens")
-    attended_BALD = nn.functional.scaled_dot_product_attention(
-        query_BALD,
-        key_BKLD,
-        value_BKLD,
-        dropout_p=dropout,
-        scale=scaling,
-        is_causal=True,
-        enable_gqa=query_BALD.shape[1] != key_BKLD.shape[1],
-    )
-    return attended_BALD.transpose(1, 2).contiguous(), None
+    query_TAD, key_TKD, value_TKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    attend = _all_at_once if value.is_cuda and value.dtype == torch.bfloat16 else _one_by_one
+    return attend(query_TAD, key_TKD, value_TKD, jade_packing, scaling)[None], None
+
+
+def _all_at_once(
+    query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packing, scale: float | None
+) -> Tensor:
+    """One flash kernel for the whole row. Rotated queries and keys come in float32 under autocast."""
+    out_TAD: Tensor = torch.ops.aten._flash_attention_forward(
+        query_TAD.to(value_TKD.dtype),
+        key_TKD.to(value_TKD.dtype),
+        value_TKD,
+        packing.bound_C, packing.bound_C, packing.longest, packing.longest,
+        0.0, True, False, scale=scale,
+    )[0]  # fmt: skip
+    return out_TAD
+
+
+def _one_by_one(query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packing, scale: float | None) -> Tensor:
+    grouped = query_TAD.shape[1] != key_TKD.shape[1]
+    out = []
+    for start, end in pairwise(packing.bounds):
+        query, key, value = (tensor[start:end].transpose(0, 1)[None] for tensor in (query_TAD, key_TKD, value_TKD))
+        attended = nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scale, enable_gqa=grouped
+        )
+        out.append(attended[0].transpose(0, 1))
+    return torch.cat(out)
 
 
 def register() -> str:
     """Make the kernel known to transformers, under the name that is returned."""
-    AttentionInterface.register(NAME, causal_attention)
+    AttentionInterface.register(NAME, packed_attention)
     torch.backends.cuda.enable_cudnn_sdp(False)
     return NAME

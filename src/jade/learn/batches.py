@@ -1,20 +1,19 @@
-"""Calls become right-padded batches of similar length, in which at most a tenth is padding.
+"""Calls become packed batches: one behind the other in a single row, without padding and without a mask.
 
-Padding stands on the right and attention is causal, so no token of a call ever sees a pad and no mask is needed.
+Which tokens belong together is said by where each call ends; attention runs inside those bounds.
 
-Shapes: B = calls of a batch, L = length of the longest, N = action tokens of the batch.
+Shapes: T = tokens of a batch, C = its calls, N = its action tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 import torch
 from torch import Tensor
-
-MAX_PADDING = 0.1
 
 
 class Call(Protocol):
@@ -28,59 +27,56 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Calls side by side. Token n of the batch's actions stands in row `row_N[n]`, at `column_N[n]`."""
+    """Calls in one row. Call c stands from `bounds[c]` to `bounds[c + 1]`."""
 
     rows: tuple[int, ...]
-    """Which calls of the list these are; their action tokens follow each other in this order."""
-    ids_BL: Tensor
-    row_N: Tensor
-    column_N: Tensor
+    """Which calls of the list these are; their tokens follow each other in this order."""
+    bounds: tuple[int, ...]
+    id_T: Tensor
+    position_T: Tensor
+    """The place of each token inside its call."""
+    place_N: Tensor
+    """Where in the row the action tokens stand."""
 
     @property
     def target_N(self) -> Tensor:
-        return self.ids_BL[self.row_N, self.column_N]
+        return self.id_T[self.place_N]
 
     def to(self, device: torch.device) -> Batch:
-        moved = (tensor.to(device, non_blocking=True) for tensor in (self.ids_BL, self.row_N, self.column_N))
-        return Batch(self.rows, *moved)
+        moved = (tensor.to(device, non_blocking=True) for tensor in (self.id_T, self.position_T, self.place_N))
+        return Batch(self.rows, self.bounds, *moved)
 
 
 def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
-    """Which calls go together: longest first, until the batch is full or the next call would pad it too much."""
-    plan: list[tuple[int, ...]] = []
-    current: list[int] = []
-    num_tokens = 0
+    """Which calls go together: as many as fit, of batches that are about equally full. Longer calls come first."""
+    num_batches = max(1, -(-sum(lengths) // tokens_per_batch))
+    target = sum(lengths) / num_batches
+    plan: list[list[int]] = [[]]
+    filled = 0
     for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        area = (len(current) + 1) * lengths[current[0] if current else row]
-        too_padded = num_tokens + lengths[row] < (1 - MAX_PADDING) * area
-        if current and (area > tokens_per_batch or too_padded):
-            plan.append(tuple(current))
-            current, num_tokens = [], 0
-        current.append(row)
-        num_tokens += lengths[row]
-    return [*plan, tuple(current)] if current else plan
+        full = filled + lengths[row] > tokens_per_batch or filled >= target
+        if plan[-1] and full:
+            plan.append([])
+            filled = 0
+        plan[-1].append(row)
+        filled += lengths[row]
+    return [tuple(rows) for rows in plan if rows]
 
 
 def make_batch(calls: Sequence[Call], rows: Sequence[int]) -> Batch:
-    """The named calls, padded to the longest of them."""
+    """The named calls, one behind the other."""
     chosen = [calls[row] for row in rows]
-    longest = max(map(length_of, chosen))
-    ids_BL = torch.zeros(len(chosen), longest, dtype=torch.long)
-    row_N: list[int] = []
-    column_N: list[int] = []
-    for row, call in enumerate(chosen):
-        whole = (*call.prompt_ids, *call.action_ids)
-        ids_BL[row, : len(whole)] = torch.tensor(whole)
-        row_N += [row] * len(call.action_ids)
-        column_N += range(len(call.prompt_ids), len(whole))
-    return Batch(tuple(rows), ids_BL, torch.tensor(row_N), torch.tensor(column_N))
+    bounds = (0, *accumulate(length_of(call) for call in chosen))
+    ids: list[int] = []
+    positions: list[int] = []
+    places: list[int] = []
+    for call, end in zip(chosen, bounds[1:], strict=True):
+        ids += call.prompt_ids
+        ids += call.action_ids
+        positions += range(length_of(call))
+        places += range(end - len(call.action_ids), end)
+    return Batch(tuple(rows), bounds, torch.tensor(ids), torch.tensor(positions), torch.tensor(places))
 
 
 def length_of(call: Call) -> int:
     return len(call.prompt_ids) + len(call.action_ids)
-
-
-def padding_share(lengths: Sequence[int], plan: Sequence[Sequence[int]]) -> float:
-    """Share of all the batches' places that hold padding."""
-    places = sum(len(rows) * max(lengths[row] for row in rows) for rows in plan)
-    return 1 - sum(lengths) / places if places else 0.0

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from jade.config import LearnConfig
-from jade.learn.batches import Batch, length_of, make_batch, padding_share, plan_batches
+from jade.learn.batches import Batch, length_of, make_batch, plan_batches
 from jade.learn.credit.base import Credit, Floats
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
@@ -75,7 +75,6 @@ class Learner:
             **_agreement(experience, before),
             **_fit_of_values(experience, before, credit),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
-            "padding": self._padding(experience),
             "seconds_look_back": looked - started,
             "seconds_update": time.perf_counter() - looked,
         }
@@ -134,10 +133,6 @@ class Learner:
 
     def _tokens(self, rows: Sequence[Floats]) -> Tensor:
         return torch.from_numpy(np.concatenate(rows)).to(self.policy.device, torch.float32)
-
-    def _padding(self, experience: Experience) -> float:
-        lengths = [length_of(call) for call in experience.transitions]
-        return padding_share(lengths, plan_batches(lengths, self.cfg.policy.tokens_per_batch))
 
 
 def _frozen_copy(policy: Policy) -> Policy:

@@ -3,7 +3,7 @@
 Trained are all weights or low-rank adapters; the baseline is a value head on the shared trunk, a critic of its own,
 or nothing. It says of given tokens how likely they are, how undecided it was, and what it expected to earn.
 
-Shapes: B = calls, L = length, N = action tokens, H = hidden width, V = vocabulary.
+Shapes: T = tokens of a packed batch, N = its action tokens, H = hidden width, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
 from jade.learn import attention
+from jade.learn.attention import Packing
 from jade.learn.batches import Batch
 from jade.learn.likelihood import token_likelihood
 from jade.learn.loss import Now
@@ -69,11 +70,19 @@ class Policy(nn.Module):
         )
         return Now(logp_N, entropy_N, self._value(trunk_NH, batch))
 
-    def _hidden(self, trunk: nn.Module, batch: Batch) -> Tensor:
+    def _hidden(self, trunk: Any, batch: Batch) -> Tensor:
         """The states from which the action tokens are predicted: one place before each."""
-        with torch.autocast(batch.ids_BL.device.type, torch.bfloat16, enabled=batch.ids_BL.is_cuda):
-            hidden_BLH: Tensor = trunk(input_ids=batch.ids_BL, use_cache=False).last_hidden_state
-        return hidden_BLH[batch.row_N, batch.column_N - 1]
+        device = batch.id_T.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            embedded = trunk.get_input_embeddings()(batch.id_T[None])
+            hidden_1TH: Tensor = trunk(
+                # The stream that the layers add to is kept as small as the sampler's.
+                inputs_embeds=embedded.to(torch.bfloat16) if device.type == "cuda" else embedded,
+                position_ids=batch.position_T[None],
+                use_cache=False,
+                jade_packing=Packing.of(batch.bounds, device),
+            ).last_hidden_state
+        return hidden_1TH[0, batch.place_N - 1]
 
     def _value(self, trunk_NH: Tensor, batch: Batch) -> Tensor | None:
         if self.value_head is None:

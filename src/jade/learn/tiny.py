@@ -36,16 +36,10 @@ def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = Non
     import transformers
     from transformers.utils.logging import disable_progress_bar
 
-    # Untyped, and each draws a bar of its own.
-    llama, fast_tokenizer = cast(Any, transformers.LlamaForCausalLM), cast(Any, transformers.PreTrainedTokenizerFast)
+    llama = cast(Any, transformers.LlamaForCausalLM)
     cast(Any, disable_progress_bar)()
     size = size or TinySize()
-    tokenizer = fast_tokenizer(
-        tokenizer_object=_train_tokenizer(texts, size.vocabulary),
-        eos_token=SPECIAL[0],
-        pad_token=SPECIAL[2],
-        chat_template=CHAT_TEMPLATE,
-    )
+    tokenizer = make_tokenizer(texts, size.vocabulary)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=size.width,
@@ -67,8 +61,10 @@ def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = Non
     return out
 
 
-def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> object:
+def make_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+    """A byte-level BPE tokenizer with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -80,7 +76,9 @@ def _train_tokenizer(texts: Iterable[str], vocabulary: int) -> object:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+    return cast(Any, PreTrainedTokenizerFast)(
+        tokenizer_object=tokenizer, eos_token=SPECIAL[0], pad_token=SPECIAL[2], chat_template=CHAT_TEMPLATE
+    )
 
 
 def read_texts(paths: Iterable[Path]) -> list[str]:
