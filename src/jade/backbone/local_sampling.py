@@ -38,7 +38,7 @@ def draw_tokens(
 ) -> tuple[Tensor, Tensor]:
     """One token a row and its log-prob (see the module's docstring)."""
     greedy_B = temperature_B == 0
-    scale_B = torch.where(greedy_B, 1.0, temperature_B)
+    scale_B = temperature_B + greedy_B  # a greedy row is scaled by one
     logp_BV = (logits_BV.float() / scale_B[:, None]).log_softmax(dim=-1)
     token_B = logp_BV.argmax(dim=-1)
     if how is not Draw.GREEDY:
