@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +18,7 @@ from retrieval_builders import TOWNS, build, passages
 import jade.retrieval.bm25 as bm25
 from jade.retrieval.bm25 import Bm25Searcher, open_bm25, write_bm25
 from jade.retrieval.index import open_index
-from jade.retrieval.kernel import Postings, best_by_numba, best_by_numpy, check_postings, fill_best
+from jade.retrieval.kernel import Postings, best_by_numba, best_by_numpy, check_postings, compiled, fill_best
 from jade.retrieval.terms import STOP_WORDS, TITLE_WEIGHT, fold, known_numbers, terms_of
 from jade.types import Passage
 
@@ -163,6 +163,22 @@ def test_a_damaged_row_number_is_not_followed() -> None:
     postings = Postings(np.ones(2, np.float32), np.array([0, 10**6], np.int32), np.array([0, 2]), 1)
     best = best_by_numba(postings, np.array([0], np.int32), np.array([0, 1]), 1)
     assert best.rows_BK.tolist() == [[0]]
+
+
+def test_numba_serves_where_it_has_no_place_to_keep_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    def njit(*, nogil: bool, cache: bool = False) -> Callable[[object], object]:
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(numba, "njit", njit)
+    compiled.cache_clear()
+    try:
+        assert compiled() is fill_best
+    finally:
+        compiled.cache_clear()
 
 
 def test_jax_is_kept_off_the_gpu_only_while_bm25s_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

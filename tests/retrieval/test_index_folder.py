@@ -125,6 +125,24 @@ def test_passages_that_do_not_match_the_count_are_damage(folder: Path) -> None:
     assert "its passages are not those it counts" in complaint(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("passages.starts.npy", "its passages cannot be opened"),
+        ("bm25/indptr.csc.index.npy", "its bm25 part cannot be opened"),
+        ("bm25/vocab.index.json", "its bm25 part cannot be opened"),
+    ],
+)
+def test_damage_that_the_size_does_not_show_is_still_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    path = folder / read_manifest(folder).data / name
+    path.write_bytes(b"x" * path.stat().st_size)
+    monkeypatch.setattr("jade.retrieval.manifest.SMALL_BYTES", 0)  # as if the file were large
+    with pytest.raises(IndexUnusable, match=f"is damaged: {said}"):
+        open_retriever(RetrievalConfig(index=str(folder)))
+
+
 def test_words_counted_in_another_way_cannot_be_searched(folder: Path) -> None:
     rewrite(folder, lambda fields: fields.update(parts={"bm25": {"terms": 0}}))
     with pytest.raises(IndexUnusable, match="counts words in another way"):

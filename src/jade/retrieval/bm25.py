@@ -29,7 +29,7 @@ SETTINGS = {"k1": K1, "b": B, "method": "lucene", "terms": TERMS_VERSION}
 SCORES, ROWS, STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
 VOCABULARY = "vocab.index.json"
 WORTH_COMPILING = 4_000_000
-"""Passages times queries from which numba's second of loading is won back."""
+"""Passages times queries, asked so far, from which numba's second of loading is won back."""
 QUERIES_PER_THREAD = 8
 MOST_THREADS = 8
 
@@ -72,14 +72,13 @@ class Bm25Searcher:
         self._store = store
         self._threads = threads or min(os.cpu_count() or 1, MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bm25")
-        self._best: Callable[..., Best] = best_by_numpy
+        self._work = 0
 
     def find(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """The k best passages of each query, best first; of equal ones the earlier in the index."""
         k = min(k, len(self._store))
         numbers = [known_numbers(query, self._vocabulary) for query in queries]
-        if len(queries) * len(self._store) >= WORTH_COMPILING:
-            self._best = best_by_numba
+        self._work += len(queries) * len(self._store)
         return [
             [self._store.passage(int(row), float(score)) for score, row in zip(scores, rows, strict=True) if row >= 0]
             for best in self._in_threads(numbers, k)
@@ -96,7 +95,8 @@ class Bm25Searcher:
     def _top(self, numbers: Sequence[Sequence[int]], k: int) -> Best:
         terms_T = np.array([number for query in numbers for number in query], np.int32)
         splits_B = np.cumsum([0, *map(len, numbers)], dtype=np.int64)
-        return self._best(self._postings, terms_T, splits_B, k)
+        best = best_by_numba if self._work >= WORTH_COMPILING else best_by_numpy
+        return best(self._postings, terms_T, splits_B, k)
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -7,7 +7,8 @@ which the checksum proves, and the package's own code is never run.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,10 +77,25 @@ def _load(name: str, device: str | None) -> Any:
         raise WeightsMissing(f"dense retrieval needs sentence-transformers; {INSTALL}") from None
     folder = str(shipped_weights()) if name == DEFAULT_ENCODER else name
     try:
-        return SentenceTransformer(folder, device=device, model_kwargs={"use_safetensors": True})
+        with _no_progress_bars():
+            return SentenceTransformer(folder, device=device, model_kwargs={"use_safetensors": True})
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise WeightsMissing(f"encoder {name} cannot be loaded: {reason}") from None
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """transformers draws a bar for weights that load in a second."""
+    from transformers.utils import logging
+
+    was_on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_on:
+            logging.enable_progress_bar()
 
 
 def shipped_weights() -> Path:

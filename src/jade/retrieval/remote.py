@@ -59,7 +59,9 @@ class RemoteRetriever:
 
     async def _call(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         body = {"queries": [_sendable(query) for query in queries], "topk": k, "return_scores": True}
-        for attempt in range(1, self._tries + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             try:
                 async with self._slots:
                     answer = await asyncio.wait_for(self._post(body), self._timeout_seconds)
@@ -69,7 +71,6 @@ class RemoteRetriever:
                     tries = f"{attempt} tries" if attempt > 1 else "1 try"
                     raise self._failed(f"{_reason(error, self._timeout_seconds)} ({tries})") from None
                 await asyncio.sleep(self._pause(attempt))
-        raise AssertionError("unreachable: the last try returns or raises")
 
     async def _post(self, body: dict[str, Any]) -> bytes:
         async with self._client.stream("POST", self._url, json=body) as response:
