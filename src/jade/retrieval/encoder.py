@@ -89,13 +89,14 @@ def _no_progress_bars() -> Iterator[None]:
     """transformers draws a bar for weights that load in a second."""
     from transformers.utils import logging
 
-    was_on = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    bars: Any = logging  # its functions carry no types
+    was_on = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
     try:
         yield
     finally:
         if was_on:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def shipped_weights() -> Path:
