@@ -102,6 +102,14 @@ def test_a_cut_off_line_longer_than_a_block_leaves_the_lines_before_it(tmp_path:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("size", [65535, 65536, 65537])
+def test_a_line_end_at_the_edge_of_a_block_is_found(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(b"junk\n" + b"{" * size)
+    append_traces(path, [])
+    assert path.read_bytes() == b"junk\n"
+
+
 @pytest.mark.parametrize(
     ("damage", "why"),
     [

@@ -108,6 +108,7 @@ def test_sub_questions_out_of_form_are_malformed(text: str, why: str) -> None:
         ("<id>Document٣</id>", "not DocumentN"),
         ("<id>Document1, Document1</id>", "named twice"),
         ("<id>Document0,Document7</id>", "Document7 was not shown"),
+        ("<id>Document3</id>", "Document3 was not shown"),
         ("<id>Document0</id><id>Document1</id>", "more than one <id>"),
     ],
 )
@@ -125,6 +126,7 @@ def test_selections_out_of_form_are_malformed(text: str, why: str) -> None:
         ("<answer></answer>", "nothing inside"),
         ("<answer>", "not of the form"),
         ("<answer>a</answer><answer>b</answer>", "more than one"),
+        ("<answer>a<answer>b</answer>", "more than one"),
         ("<answer>a</answer>.", "not of the form"),
         (f"<answer>{'word ' * 41}</answer>", "an answer of 41 words"),
     ],

@@ -86,6 +86,11 @@ def test_a_long_passage_is_cut_and_says_so() -> None:
     assert title == f"Document0 ({'long ' * MAX_PASSAGE_WORDS}…"
 
 
+def test_a_passage_of_just_the_length_is_kept_whole() -> None:
+    text = " ".join(["word"] * MAX_PASSAGE_WORDS)
+    assert quote(text, MAX_PASSAGE_WORDS) == text
+
+
 @pytest.mark.parametrize("place", ["passage", "title", "known", "answer", "context", "note", "question"])
 def test_hostile_text_stays_on_its_own_line_wherever_it_stands(place: str) -> None:
     texts = dict.fromkeys(("passage", "title", "known", "answer", "context", "note", "question"), "harmless")
