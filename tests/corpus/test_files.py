@@ -46,7 +46,8 @@ def test_links_that_leave_the_folder_are_listed_and_not_read(tmp_path: Path) -> 
     (docs / "leak.txt").symlink_to(tmp_path / "outside" / "secret.txt")
     (docs / "dots.txt").symlink_to("../outside/secret.txt")
     (docs / "folder").symlink_to(tmp_path / "outside")
-    (docs / "inside.txt").symlink_to("a.txt")
+    (docs / "inside.txt").symlink_to("note")
+    (docs / "note").write_text("x")
     (docs / "nowhere.txt").symlink_to("missing.txt")
     found = find_files([docs])
     assert names(found) == ["a.txt", "inside.txt"]
@@ -55,6 +56,12 @@ def test_links_that_leave_the_folder_are_listed_and_not_read(tmp_path: Path) -> 
         "leak.txt": "is a link that leaves the folder",
         "nowhere.txt": "cannot be opened (No such file or directory)",
     }
+
+
+def test_a_file_is_taken_once_however_many_names_lead_to_it(tmp_path: Path) -> None:
+    write_files(tmp_path, {"docs/a.txt": "x"})
+    (tmp_path / "docs" / "same.txt").symlink_to("a.txt")
+    assert names(find_files([tmp_path / "docs", tmp_path / "docs" / "a.txt", tmp_path])) == ["docs/a.txt"]
 
 
 def test_a_link_given_by_name_is_the_users_own_choice(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_compiled_and_numpy_search_agree_to_the_last_bit(
     postings = Postings(
         scores.astype(np.float32), np.array([row for found in lists for row in found], np.int32), starts, 7
     )
-    check_postings(postings, len(lists))
+    check_postings(postings, range(len(lists)))
     terms = np.array([term % len(lists) for query in asked for term in query], np.int32)
     splits = np.cumsum([0, *map(len, asked)], dtype=np.int64)
     slow, fast = best_by_numpy(postings, terms, splits, k), best_by_numba(postings, terms, splits, k)
@@ -156,7 +156,10 @@ def test_lists_that_leave_their_arrays_are_refused() -> None:
     ones = np.ones(2, np.float32), np.zeros(2, np.int32)
     for starts in ([0, 1, 3], [1, 1, 2], [0, 2, 1], [0, 2]):
         with pytest.raises(ValueError, match="its"):
-            check_postings(Postings(*ones, np.array(starts), 1), 2)
+            check_postings(Postings(*ones, np.array(starts), 1), range(2))
+    for terms in ([0, 2], [-1, 0], [0, "1"]):
+        with pytest.raises(ValueError, match="numbered"):
+            check_postings(Postings(*ones, np.array([0, 1, 2]), 1), terms)
 
 
 def test_a_damaged_row_number_is_not_followed() -> None:

@@ -39,15 +39,20 @@ class Found:
 def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
     """All documents under the given files and folders, in the order of their names.
 
-    With one folder, names are relative to it; with several paths, each name starts with its folder's own.
+    With one folder, names are relative to it; with several paths, each name starts with its folder's own. A file
+    is taken once, however many names lead to it.
     `exclude` is a folder to leave out (an index being written inside the folder that is read).
     """
     files: dict[str, SourceFile] = {}
     unreadable: list[Unreadable] = []
     num_other = 0
+    seen: set[Path] = set()
     for root in paths:
         prefix = f"{printable(root.resolve().name)}/" if len(paths) > 1 and root.is_dir() else ""
         for path in _under(root, exclude):
+            real = path.resolve()
+            if real in seen:
+                continue
             if path != root and reader_of(path) is None:
                 num_other += 1
                 continue
@@ -57,6 +62,7 @@ def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
                 unreadable.append(item)
             else:
                 files[item.name] = item
+                seen.add(real)
     return Found(tuple(files[name] for name in sorted(files)), tuple(unreadable), num_other)
 
 

@@ -68,7 +68,7 @@ class Bm25Searcher:
         scores, rows, starts = (np.load(folder / name, mmap_mode="r") for name in (SCORES, ROWS, STARTS))
         self._postings = Postings(scores, rows, starts, len(store))
         self._vocabulary: dict[str, int] = json.loads((folder / VOCABULARY).read_bytes())
-        check_postings(self._postings, len(self._vocabulary))
+        check_postings(self._postings, self._vocabulary.values())
         self._store = store
         self._threads = threads or min(os.cpu_count() or 1, MOST_THREADS)
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="bm25")

@@ -75,6 +75,6 @@ def open_index(folder: Path, *, verify: bool = False) -> Index:
         passages = PassageStore(folder / manifest.data)
     except (OSError, ValueError, EOFError) as error:
         raise damaged(folder, f"its passages cannot be opened ({error})") from None
-    if len(passages) != manifest.counts["passages"] or not passages.is_whole:
+    if len(passages) != manifest.counts.get("passages") or not passages.is_whole:
         raise damaged(folder, "its passages are not those it counts")
     return Index(folder, manifest, passages)

@@ -7,6 +7,7 @@ scores the earlier passage wins. Neither holds the interpreter lock for long, so
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -25,10 +26,12 @@ class Postings(NamedTuple):
     num_passages: int
 
 
-def check_postings(postings: Postings, num_terms: int) -> None:
+def check_postings(postings: Postings, terms: Collection[int]) -> None:
     """ValueError unless every term's list lies inside the arrays: compiled code does not look."""
     starts_V, num_scores = postings.starts_V, len(postings.scores_N)
-    if len(starts_V) != num_terms + 1 or len(postings.rows_N) != num_scores:
+    if not all(isinstance(term, int) and 0 <= term < len(terms) for term in terms):
+        raise ValueError("its terms are not numbered as its lists are")
+    if len(starts_V) != len(terms) + 1 or len(postings.rows_N) != num_scores:
         raise ValueError("its arrays do not belong together")
     if starts_V[0] != 0 or starts_V[-1] != num_scores or (np.diff(starts_V) < 0).any():
         raise ValueError("its lists do not lie inside its arrays")
