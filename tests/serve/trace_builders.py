@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def make_traces(
     async def work() -> list[Trace]:
         return [await solve(question, make_crew(script), seed=seed) for question in questions]
 
-    return asyncio.run(work())
+    # In a thread of its own, because a browser's driver may be running a loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(work())).result()
 
 
 def write_evaluation(folder: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,24 +22,21 @@ def command(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     keys: Annotated[Path | None, typer.Option(help="A file of API keys, one a line.")] = None,
     traces: Annotated[Path | None, typer.Option(help="A file that every trace is added to.")] = None,
-    view: Annotated[
-        list[Path] | None, typer.Option(help="A run or trace file to show at /ui. May be given again.")
-    ] = None,
+    view: Annotated[list[Path] | None, typer.Option(help="A run or trace file to show at /ui; repeatable.")] = None,
     config: ConfigFile = None,
     settings: Overrides = None,
 ) -> None:
     """Serve the team: an OpenAI-compatible API, and the trace viewer at /ui."""
     import asyncio
 
-    chosen = config_from(config, settings, index=index, model=model)
-    named = {"host": host, "port": port, "keys_file": keys, "traces": traces, "runs": tuple(view) if view else None}
-    asyncio.run(_serve(with_serve_options(chosen, named)))
+    named = {"host": host, "port": port, "keys_file": keys, "traces": traces, "runs": view}
+    asyncio.run(_serve(config_from(config, [*serve_settings(named), *(settings or [])], index=index, model=model)))
 
 
-def with_serve_options(config: Config, named: dict[str, Any]) -> Config:
-    """The config with the options that were given."""
+def serve_settings(named: Mapping[str, Any]) -> list[str]:
+    """Options of the command line as settings of the section `serve`; what was not given is left out."""
     given = {name: value for name, value in named.items() if value is not None}
-    return config.model_copy(update={"serve": config.serve.model_copy(update=given)})
+    return [f"serve.{name}={json.dumps(value, default=str, ensure_ascii=False)}" for name, value in given.items()]
 
 
 async def _serve(config: Config) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jade.cli.options import ConfigFile, Overrides, config_from
-from jade.cli.serve import with_serve_options
+from jade.cli.serve import serve_settings
 
 
 def command(
@@ -29,8 +29,8 @@ def command(
     from jade.serve.room import viewing_app
     from jade.team.team import build_team
 
-    named = {"host": host, "port": port, "keys_file": keys, "runs": tuple(runs)}
-    chosen = with_serve_options(config_from(config, settings), named)
+    named = {"host": host, "port": port, "keys_file": keys, "runs": runs}
+    chosen = config_from(config, [*serve_settings(named), *(settings or [])])
     keyring = read_keys(chosen.serve)
     check_exposure(chosen.serve.host, keyring)
     app = viewing_app(build_team(chosen.team), chosen.serve, keyring)

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as HttpRequest
@@ -25,14 +24,14 @@ from jade.serve.desk import Desk
 from jade.serve.guard import Guard
 from jade.serve.keys import Keyring
 from jade.serve.library import Library
-from jade.serve.problems import Problem, documented, json_response
+from jade.serve.problems import Problem, Shape, documented, json_response
 from jade.serve.tally import Tally
 from jade.team.team import Team
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 
 
-class Health(BaseModel):
+class Health(Shape):
     status: str
     version: str
     team: bool

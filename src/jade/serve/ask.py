@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -15,7 +15,7 @@ from jade.config import RewardConfig, ServeConfig
 from jade.engine.record import trace_to_json
 from jade.serve.chat import Seed
 from jade.serve.desk import Desk, Request
-from jade.serve.problems import Problem, Text, documented_stream, json_response
+from jade.serve.problems import Problem, Shape, Text, documented_stream, json_response
 from jade.serve.show import show_event, show_trace
 from jade.serve.stream import event_stream, progress, sse, unless_gone
 from jade.types import Effort, Trace
@@ -23,16 +23,16 @@ from jade.types import Effort, Trace
 Price = Annotated[float, Field(ge=0, le=10)]
 
 
-class EffortWish(BaseModel):
+class EffortWish(Shape):
     alpha: Price = 0.0
     """Price of a turn."""
     beta: Price = 0.0
     """Price of a search."""
 
 
-class AskRequest(BaseModel):
+class AskRequest(Shape):
     question: Text
-    context: list[Text] = []
+    context: list[Text] = Field(default_factory=list)
     """Earlier turns of the conversation, oldest first."""
     seed: Seed = 0
     effort: EffortWish | None = None
@@ -41,7 +41,7 @@ class AskRequest(BaseModel):
     """Server-sent events: node, began, step, solved; then answer or error."""
 
 
-class AskReply(BaseModel):
+class AskReply(Shape):
     trace_id: str
     answer: str
     supported: bool

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from jade.errors import TraceUnreadable
 from jade.serve.curves import read_curves
 from jade.serve.library import Library, Run
-from jade.serve.problems import READING, Problem, documented, json_response
+from jade.serve.problems import READING, Problem, Shape, documented, json_response
 from jade.serve.query import Change, Filter, Sort, compare_summary, facets, pair_up, select, summary
 from jade.serve.show import show_trace
 from jade.team.team import Team
@@ -28,28 +27,30 @@ Word = Annotated[str, Query(max_length=400)]
 RunName = Annotated[str, Path(description="A run's name, from /v1/runs.")]
 
 
-class RunList(BaseModel):
+class RunList(Shape):
     runs: list[dict[str, Any]]
     team: bool
     """Whether questions can be asked here."""
 
 
-class RowPage(BaseModel):
+class RowPage(Shape):
     total: int
     matched: int
+    complete: bool
+    """Whether all of the run has been read; if not, ask again."""
     summary: dict[str, Any]
     facets: dict[str, list[list[Any]]]
     """What there is to filter by, with counts; on the first page only."""
     rows: list[dict[str, Any]]
 
 
-class PairPage(BaseModel):
+class PairPage(Shape):
     matched: int
     summary: dict[str, Any]
     pairs: list[dict[str, Any]]
 
 
-class CurvePage(BaseModel):
+class CurvePage(Shape):
     rows: list[dict[str, Any]]
     next: int
     """Ask for what comes `after` this."""
@@ -94,9 +95,10 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         with _reading():
             rows = select(shelf, filter, sort, descending=descending)
         page = [row.show() for row in rows[offset : offset + limit]]
-        every = shelf.look()
+        every = shelf.rows
         figures = {"summary": summary(rows), "facets": {} if offset else facets(every)}
-        return json_response({"total": len(every), "matched": len(rows), **figures, "rows": page})
+        known = {"total": len(every), "matched": len(rows), "complete": shelf.is_complete}
+        return json_response({**known, **figures, "rows": page})
 
     @router.get("/runs/{run}/traces/{key:path}", response_model=dict[str, Any])
     def read_trace(run: RunName, key: Annotated[str, Path(description="A row's key.")]) -> Response:
@@ -130,7 +132,8 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         """Two runs set against each other, question by question."""
         old, new = _find(library, before).shelf, _find(library, after).shelf
         with _reading():
-            pairs = pair_up(select(old, filter), new.look())
+            old.look(to_the_end=True)
+            pairs = pair_up(select(old, filter), new.look(to_the_end=True))
         shown = [pair for pair in pairs if change in ("all", pair.change)]
         page = [pair.show() for pair in shown[offset : offset + limit]]
         return json_response({"matched": len(shown), "summary": compare_summary(pairs), "pairs": page})

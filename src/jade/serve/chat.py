@@ -12,13 +12,13 @@ from secrets import token_hex
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from jade.config import ServeConfig
 from jade.serve.desk import Desk, Request
-from jade.serve.problems import READING, Problem, Text, documented, documented_stream, json_response
+from jade.serve.problems import READING, Problem, Shape, Text, documented, documented_stream, json_response
 from jade.serve.show import show_event
 from jade.serve.stream import event_stream, progress, sse, unless_gone
 from jade.types import Citation, Trace
@@ -27,12 +27,12 @@ MODEL = "jade"
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class TextPart(BaseModel):
+class TextPart(Shape):
     type: Literal["text"]
     text: Text
 
 
-class Message(BaseModel):
+class Message(Shape):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Text | list[TextPart] | None = None
 
@@ -41,11 +41,11 @@ class Message(BaseModel):
         return parts if isinstance(parts, str) else "\n".join(part.text for part in parts)
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(Shape):
     include_usage: bool = False
 
 
-class ChatRequest(BaseModel):
+class ChatRequest(Shape):
     """What is used of OpenAI's request; the rest is accepted and has no effect."""
 
     model: str = MODEL
@@ -59,7 +59,7 @@ class ChatRequest(BaseModel):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
-class Cited(BaseModel):
+class Cited(Shape):
     number: int
     node: str
     """The sub-question whose answer rests on this passage."""
@@ -69,7 +69,7 @@ class Cited(BaseModel):
     holds_answer: bool
 
 
-class Extension(BaseModel):
+class Extension(Shape):
     trace_id: str
     citations: list[Cited]
     supported: bool
@@ -81,24 +81,24 @@ class Extension(BaseModel):
     """The budget that was spent before all was solved; empty when none was."""
 
 
-class ChatUsage(BaseModel):
+class ChatUsage(Shape):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
 
 
-class ReplyMessage(BaseModel):
+class ReplyMessage(Shape):
     role: Literal["assistant"] = "assistant"
     content: str
 
 
-class Choice(BaseModel):
+class Choice(Shape):
     index: int = 0
     message: ReplyMessage
     finish_reason: Literal["stop"] = "stop"
 
 
-class ChatReply(BaseModel):
+class ChatReply(Shape):
     id: str
     object: Literal["chat.completion"] = "chat.completion"
     created: int
@@ -108,14 +108,14 @@ class ChatReply(BaseModel):
     jade: Extension
 
 
-class Model(BaseModel):
+class Model(Shape):
     id: str = MODEL
     object: Literal["model"] = "model"
     created: int
     owned_by: str = MODEL
 
 
-class ModelList(BaseModel):
+class ModelList(Shape):
     object: Literal["list"] = "list"
     data: list[Model]
 

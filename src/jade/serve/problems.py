@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel
+from pydantic import AfterValidator, BaseModel, ConfigDict
 from starlette.responses import Response
 
 
@@ -50,7 +50,13 @@ Text = Annotated[str, AfterValidator(_whole)]
 """Text that a request brings."""
 
 
-class ProblemDetail(BaseModel):
+class Shape(BaseModel):
+    """Something that travels as JSON; its fields' docstrings appear in the OpenAPI document."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+class ProblemDetail(Shape):
     message: str
     """What is wrong and what to do about it."""
     type: str
@@ -61,7 +67,7 @@ class ProblemDetail(BaseModel):
     """The trace of a question that failed while being worked."""
 
 
-class ProblemBody(BaseModel):
+class ProblemBody(Shape):
     """The body of every response that is not a success."""
 
     error: ProblemDetail

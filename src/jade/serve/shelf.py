@@ -1,12 +1,14 @@
 """Traces in files, found by their byte offset: a small row for each in memory, the trace itself read when wanted.
 
-Files may grow while they are looked at; what was added is indexed with the next look. A file that was cut back or
-replaced (a resumed run) is read anew. Safe to use from several threads.
+Files may grow while they are looked at; what was added is indexed with the next look. A look takes a bounded time, so
+that the first rows of a large file are there at once and the rest follows. A file that was cut back or replaced (a
+resumed run) is read anew. Safe to use from several threads.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -23,6 +25,8 @@ from jade.serve.search import matcher
 from jade.types import Trace
 
 LOOK_AGAIN_SECONDS = 1.0
+LOOK_SECONDS = 0.4
+"""How long one look goes on taking in new lines."""
 READ_BYTES = 1 << 20
 NUM_SEARCHES_KEPT = 16
 
@@ -144,18 +148,29 @@ class Shelf:
     _places: dict[str, int] = field(default_factory=dict)
     _found: OrderedDict[tuple[str, int], frozenset[int]] = field(default_factory=OrderedDict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
+    _pending: Iterator[Line] | None = None
     _looked: float = -LOOK_AGAIN_SECONDS
 
-    def look(self, *, at_once: bool = False) -> list[Row]:
-        """All rows, those that were added meanwhile included."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last look saw everything there was."""
+        return self._pending is None
+
+    def look(self, *, at_once: bool = False, to_the_end: bool = False) -> list[Row]:
+        """The rows known so far; `at_once` looks for new ones even if the last look was just now."""
+        deadline = math.inf if to_the_end else time.monotonic() + LOOK_SECONDS
         with self._lock:
-            if at_once or time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS:
-                try:
-                    self._take_in()
-                except LinesGone:
-                    self._clear()
-                    self._take_in()
-                self._looked = time.monotonic()
+            if self.is_complete and (at_once or time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS):
+                self._pending = self.source.look()
+            try:
+                self._take_in(deadline)
+            except LinesGone:
+                self._clear()
+                self._pending = self.source.look()
+                self._take_in(deadline)
+            except TraceUnreadable:
+                self._pending = None
+                raise
             return self.rows
 
     def trace(self, key: str) -> Trace:
@@ -164,9 +179,8 @@ class Shelf:
 
     def place(self, key: str) -> int:
         """Where in the list a key stands."""
-        self.look()
         if key not in self._places:
-            raise KeyError(key)
+            self.look(to_the_end=True)
         return self._places[key]
 
     def find(self, query: str) -> frozenset[int]:
@@ -183,14 +197,19 @@ class Shelf:
         holds = matcher(words)
         return (place for place, read in enumerate(self._readers) if holds(read()))
 
-    def _take_in(self) -> None:
-        for line in self.source.look():
+    def _take_in(self, deadline: float) -> None:
+        if self._pending is None:
+            return
+        for line in self._pending:
             row = read_row(line.text, line.part, line.dataset)
             place = len(self.rows)
             row.key = _unused(row.key, self._places)
             self._places[row.key] = place
             self.rows.append(row)
             self._readers.append(line.read)
+            if time.monotonic() > deadline:
+                return
+        self._pending, self._looked = None, time.monotonic()
 
     def _clear(self) -> None:
         self.rows, self._readers, self._places = [], [], {}

@@ -1,0 +1,99 @@
+// Ask a new question and watch the tree grow while the team works.
+
+import { ask } from "./api.js";
+import { detail } from "./detail.js";
+import { announce, h, put } from "./dom.js";
+import { go, print } from "./route.js";
+import { TraceView } from "./traceview.js";
+
+export class AskView {
+  constructor() {
+    this.route = { view: "ask", step: "", params: {} };
+    this.input = h("textarea", { class: "field", rows: "2", "aria-label": "Your question", placeholder: "Ask the team a question about your documents", onkeydown: (event) => this.#key(event) });
+    this.send = h("button", { class: "button primary", type: "submit" }, "Ask");
+    this.stop = h("button", { class: "button", type: "button", hidden: true, onclick: () => this.working?.abort() }, "Stop");
+    this.hint = h("span", { class: "muted small grow" }, "Enter asks, Shift+Enter makes a new line.");
+    this.trace = new TraceView({ onStep: (step) => go({ ...this.route, step: step.id }, { quietly: true }) });
+    const form = h("form", { class: "ask-box" }, this.input, h("div", { class: "ask-line" }, this.hint, this.stop, this.send));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#ask();
+    });
+    this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step", hidden: true });
+    this.element = h("div", { class: "view ask no-step" }, h("section", { class: "pane ask-pane", "aria-label": "Ask" }, form, h("div", { class: "ask-result" }, this.trace.element)), this.stepPane);
+    this.steps = new Map();
+  }
+
+  show(route) {
+    this.route = route;
+    if (!route.step && !this.working) this.input.focus();
+    this.#showStep();
+  }
+
+  #key(event) {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    this.#ask();
+  }
+
+  async #ask() {
+    const question = this.input.value.trim();
+    if (!question || this.working) return;
+    this.working = new AbortController();
+    this.steps.clear();
+    go({ ...this.route, step: "" }, { quietly: true });
+    this.trace.clear(h("h1", {}, question));
+    this.#busy(true);
+    try {
+      await ask({ question }, (name, data) => this.#hear(name, data), this.working.signal);
+    } catch (error) {
+      this.#fail(error.name === "AbortError" ? "Stopped." : error.message);
+    }
+    this.working = null;
+    this.#busy(false);
+  }
+
+  #busy(is) {
+    this.send.disabled = is;
+    this.stop.hidden = !is;
+    this.hint.textContent = is ? "The team is working." : "Enter asks, Shift+Enter makes a new line.";
+    announce(is ? "The team is working" : "The team is done");
+  }
+
+  #hear(name, data) {
+    const moves = {
+      node: () => this.trace.tree.openNode(data),
+      solved: () => this.trace.tree.openNode(data),
+      began: () => this.trace.tree.beginStep(data),
+      step: () => {
+        this.steps.set(data.id, data);
+        this.trace.tree.endStep(data);
+      },
+      answer: () => this.#done(data),
+      error: () => this.#fail(data.message),
+    };
+    moves[name]?.();
+  }
+
+  #done(trace) {
+    trace.steps.forEach((step) => this.steps.set(step.id, step));
+    this.trace.show(trace, this.route.step);
+    this.hint.textContent = "";
+    this.trace.head.append(h("p", {}, h("a", { href: print({ view: "traces", run: "live", key: trace.id, params: {} }) }, "Link to this trace")));
+    announce(`Answer: ${trace.answer || "none"}`);
+    this.#showStep();
+  }
+
+  #fail(message) {
+    this.trace.head.append(h("p", { class: "notice bad", role: "alert" }, message));
+  }
+
+  #showStep() {
+    const step = this.steps.get(this.route.step);
+    this.stepPane.hidden = !step;
+    this.element.classList.toggle("no-step", !step);
+    this.trace.tree.select(this.route.step);
+    const onClose = () => go({ ...this.route, step: "" }, { quietly: true });
+    put(this.stepPane, step ? detail(step, { phrases: this.trace.trace ? this.trace.phrases(step) : [], onClose }) : null);
+  }
+}

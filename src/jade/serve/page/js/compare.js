@@ -1,0 +1,170 @@
+// Two runs side by side, question by question: what did training change?
+
+import { compare, readTrace } from "./api.js";
+import { detail } from "./detail.js";
+import { h, icon, put } from "./dom.js";
+import { count, plural, score, signed } from "./format.js";
+import { List } from "./list.js";
+import { go } from "./route.js";
+import { runOptions } from "./runs.js";
+import { TraceView } from "./traceview.js";
+
+const CHANGES = [["", "All questions"], ["better", "Better"], ["worse", "Worse"], ["same", "The same"]];
+const SIDES = ["before", "after"];
+
+export class CompareView {
+  constructor(library) {
+    this.library = library;
+    this.route = { view: "compare", before: "", after: "", params: {} };
+    this.pickers = Object.fromEntries(SIDES.map((side) => [side, this.#picker(side)]));
+    this.change = h("select", { class: "field", "aria-label": "Which questions", onchange: () => this.#param("change", this.change.value) },
+      CHANGES.map(([value, label]) => h("option", { value }, label)));
+    this.search = h("input", { class: "field", type: "search", placeholder: "Search", "aria-label": "Search", onchange: () => this.#param("q", this.search.value.trim()) });
+    this.summary = h("div", { class: "compare-summary" });
+    this.list = new List({
+      label: "Questions of both runs",
+      fetchPage: (offset, limit) => this.#page(offset, limit),
+      render: pairChildren,
+      idOf: (pair) => pair.before.question_id,
+      onOpen: (pair) => go({ ...this.route, question: pair.before.question_id, side: "", step: "" }),
+      onError: (error) => put(this.summary, h("p", { class: "notice bad" }, error.message)),
+    });
+    this.traces = Object.fromEntries(SIDES.map((side) => [side, new TraceView({ brief: true, onStep: (step) => go({ ...this.route, side, step: step.id }, { quietly: true }) })]));
+    this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step", hidden: true });
+    this.element = h("div", { class: "view compare" }, this.#left(), SIDES.map((side) => this.#side(side)), this.stepPane);
+    this.pairs = new Map();
+  }
+
+  #picker(side) {
+    return h("select", { class: "field", "aria-label": side, onchange: (event) => go({ ...this.route, [side]: event.target.value, question: "", side: "", step: "" }) });
+  }
+
+  #param(name, value) {
+    go({ ...this.route, params: { ...this.route.params, [name]: value } }, { quietly: true });
+  }
+
+  #left() {
+    const swap = () => go({ ...this.route, before: this.route.after, after: this.route.before, side: "", step: "" });
+    const top = h("div", { class: "compare-top" },
+      h("div", { class: "compare-pick" },
+        h("label", {}, "Before", this.pickers.before),
+        h("button", { class: "button quiet icon", type: "button", "aria-label": "Swap the two runs", onclick: swap }, icon("swap")),
+        h("label", {}, "After", this.pickers.after)),
+      this.summary);
+    return h("section", { class: "pane list-pane", "aria-label": "Questions" }, top, h("div", { class: "list-tools" }, h("div", { class: "filters" }, this.search, this.change)), this.list.element);
+  }
+
+  #side(side) {
+    this[`${side}Title`] = h("div", { class: `side-title ${side}` });
+    return h("section", { class: "pane tree-pane", "aria-label": side === "before" ? "Before" : "After" }, this[`${side}Title`], this.traces[side].element);
+  }
+
+  async show(route) {
+    const last = this.route;
+    this.route = route;
+    const changed = last.before !== route.before || last.after !== route.after || JSON.stringify(last.params) !== JSON.stringify(route.params);
+    for (const side of SIDES) {
+      put(this.pickers[side], runOptions(this.library.runs));
+      this.pickers[side].value = route[side];
+      put(this[`${side}Title`], h("span", { class: "dot" }), this.#title(route[side]));
+    }
+    this.change.value = route.params.change ?? "";
+    if (document.activeElement !== this.search) this.search.value = route.params.q ?? "";
+    if (changed) await this.list.load();
+    if (!route.question) this.#openFirst();
+    else await this.#showPair(changed);
+    this.list.select(route.question, { reveal: changed });
+  }
+
+  #title(name) {
+    const run = this.library.runs.find((each) => each.name === name);
+    return run ? `${run.title} · ${run.group}` : name;
+  }
+
+  #openFirst() {
+    const [first] = this.pairs.values();
+    if (first && matchMedia("(min-width: 761px)").matches) go({ ...this.route, question: first.before.question_id }, { quietly: true });
+    else SIDES.forEach((side) => this.traces[side].clear());
+  }
+
+  async #page(offset, limit) {
+    const { before, after, params } = this.route;
+    if (!before || !after) return { items: [], matched: 0 };
+    const found = await compare({ before, after, q: params.q ?? "", change: params.change || "all", offset, limit });
+    if (!offset) {
+      this.pairs.clear();
+      put(this.summary, summaryOf(found.summary));
+    }
+    found.pairs.forEach((pair) => this.pairs.set(pair.before.question_id, pair));
+    return { items: found.pairs, matched: found.matched };
+  }
+
+  async #showPair(force) {
+    const wanted = [this.route.before, this.route.after, this.route.question].join("\n");
+    if (force || this.shown !== wanted) {
+      this.shown = wanted;
+      const pair = this.pairs.get(this.route.question) ?? (await this.#findPair());
+      if (!pair) {
+        SIDES.forEach((side) => this.traces[side].clear(h("p", { class: "notice warn" }, "This question is not in both runs.")));
+        return;
+      }
+      const traces = await Promise.all(SIDES.map((side) => readTrace(this.route[side], pair[side].key)));
+      if (this.shown !== wanted) return;
+      SIDES.forEach((side, place) => this.traces[side].show(traces[place], this.route.side === side ? this.route.step : ""));
+    }
+    this.#showStep();
+  }
+
+  /** A link may lead to a question far down the list: its id is searched for. */
+  async #findPair() {
+    const { before, after, question } = this.route;
+    const found = await compare({ before, after, q: question, limit: 500 });
+    return found.pairs.find((pair) => pair.before.question_id === question);
+  }
+
+  #showStep() {
+    const { side, step: id } = this.route;
+    SIDES.forEach((each) => this.traces[each].tree.select(each === side ? id : ""));
+    const view = this.traces[side];
+    const step = view?.trace?.steps.find((each) => each.id === id);
+    this.stepPane.hidden = !step;
+    this.element.classList.toggle("has-step", Boolean(step));
+    const onClose = () => go({ ...this.route, side: "", step: "" }, { quietly: true });
+    put(this.stepPane, step ? detail(step, { phrases: view.phrases(step), onClose }) : null);
+  }
+}
+
+function summaryOf(summary) {
+  if (!summary.num) return h("p", { class: "muted small" }, "These runs have no question in common.");
+  const { better, same, worse } = summary.changes;
+  const rows = [["F1", "score", 3], ["Rounds", "rounds", 2], ["Searches", "retrievals", 2], ["Tokens", "tokens", 0]];
+  return [
+    h("p", { class: "small muted" }, plural(summary.num, "shared question")),
+    h("dl", { class: "shifts" }, rows.filter(([, name]) => summary.before[name] !== null && summary.after[name] !== null).map(([title, name, digits]) => {
+      const [old, fresh] = [summary.before[name], summary.after[name]];
+      return [h("dt", {}, title), h("dd", {}, `${fixed(old, digits)} → ${fixed(fresh, digits)}`),
+        h("dd", { class: `delta ${name === "score" ? tone(fresh - old) : "muted"}` }, digits ? signedTo(fresh - old, digits) : `${fresh >= old ? "+" : "−"}${count(Math.abs(fresh - old))}`)];
+    })),
+    h("div", { class: "split", role: "img", "aria-label": `${better} better, ${same} the same, ${worse} worse` }, [better, same, worse].map(share)),
+    h("p", { class: "small" }, h("span", { class: "gain-better" }, `${count(better)} better`), " · ", h("span", { class: "muted" }, `${count(same)} same`), " · ", h("span", { class: "gain-worse" }, `${count(worse)} worse`)),
+  ];
+}
+
+function share(number) {
+  const part = h("span");
+  part.style.flexGrow = String(number);
+  return part;
+}
+
+const fixed = (value, digits) => (digits ? value.toFixed(digits) : count(value));
+const signedTo = (value, digits) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
+const tone = (value) => (value > 0 ? "gain-better" : value < 0 ? "gain-worse" : "gain-same");
+
+function pairChildren(pair) {
+  return [
+    h("div", { class: "row-question", title: pair.before.question }, pair.before.question),
+    h("span", { class: `row-score gain-${pair.change}` }, pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain)),
+    h("div", { class: "row-answer" }, `${pair.before.answer || "none"} → ${pair.after.answer || "none"}`),
+    h("div", { class: "row-tags" }, h("span", { class: "tag mono" }, pair.before.workflow || "none"), h("span", { class: "muted" }, "→"), h("span", { class: "tag mono" }, pair.after.workflow || "none")),
+  ];
+}

@@ -1,0 +1,9 @@
+// Runs as the options of a select, under the folder they come from.
+
+import { h } from "./dom.js";
+
+export function runOptions(runs) {
+  const groups = [...new Set(runs.map((run) => run.group))];
+  return groups.map((group) => h("optgroup", { label: group },
+    runs.filter((run) => run.group === group).map((run) => h("option", { value: run.name }, run.title))));
+}
