@@ -264,6 +264,15 @@ async def test_an_error_while_decoding_reaches_the_batch_and_the_backbone_lives_
     assert found.token_ids == (await alone(PROMPTS[0], Sampling(max_tokens=9))).token_ids
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+async def test_a_model_whose_numbers_went_bad_fails_instead_of_babbling(temperature: float) -> None:
+    model = make_model()
+    model.model.norm.weight.data.fill_(torch.nan)
+    async with opened(model) as backbone:
+        with pytest.raises(BackboneFailed, match="not finite"):
+            await backbone.generate(PROMPTS[0], Sampling(temperature, max_tokens=5))
+
+
 @pytest.mark.parametrize("stage", ["prefill", "decode"])
 async def test_out_of_memory_is_answered_by_a_smaller_batch(stage: str) -> None:
     def too_much(kwargs: dict[str, Any]) -> bool:

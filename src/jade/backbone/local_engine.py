@@ -8,6 +8,7 @@ can be told.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -251,6 +252,9 @@ class Engine:
         ends = self._runner.eos_ids
         texts = self._chat.decode_all([token_ids for _, token_ids, _ in finished])
         for (job, token_ids, logprobs), text in zip(finished, texts, strict=True):
+            if not all(map(math.isfinite, logprobs)):
+                self._fail(job, ArithmeticError("its logits are not finite; the weights are damaged"))
+                continue
             generation = Generation(
                 text=text,
                 prompt_ids=job.ids,
