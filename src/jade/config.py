@@ -138,7 +138,7 @@ class PolicyConfig(Section):
     recompute: bool = False
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
     compile: bool = False
-    """Compile the trunk: a minute at the start, faster updates after it (GPU)."""
+    """Compile the layers: half a minute at the start, faster updates after it (GPU)."""
 
 
 class PPOConfig(Section):
@@ -209,6 +209,9 @@ class LearnConfig(Section):
     """Question files to measure on while training; never trained on."""
     held_out: tuple[Path, ...] = ()
     """Question files kept for tests: none of them may be trained on, which is checked before any work."""
+    overlap: Literal["refuse", "drop"] = "refuse"
+    """Training questions that also stand in `dev` or `held_out`: refuse to start, or leave out all that share a
+    question, a hop or its evidence with them."""
     per_file: int = Field(0, ge=0)
     """At most this many questions from each file; 0 takes all."""
     balance: bool = False
@@ -258,6 +261,10 @@ class WarmstartConfig(Section):
     """Outcome from which a trace of the team's own is one of the best."""
     roles: tuple[str, ...] = ROLE_CODES
     """Roles that get examples."""
+    per_role: int = Field(0, ge=0)
+    """At most this many examples of one role from one dataset; 0 takes all."""
+    repeat: int = Field(1, ge=1)
+    """How often at most the examples of a rare role are repeated, to bring it up to the median role."""
     epochs: int = Field(2, ge=1)
     """Passes over the examples."""
     learning_rate: float = Field(2e-4, gt=0.0)

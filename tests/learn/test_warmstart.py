@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from jade.errors import ConfigError
 from jade.learn.questions import read_question_file
 from jade.learn.warmstart.best import best_examples, best_traces
 from jade.learn.warmstart.collect import Course, collect, plan_course
-from jade.learn.warmstart.examples import Example, distinct, read_examples, tokenise, write_examples
+from jade.learn.warmstart.examples import Example, balanced, distinct, read_examples, tokenise, write_examples
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import keywords, teach
@@ -214,6 +215,17 @@ async def test_a_course_gives_the_same_examples_every_time(tiny_model: Path) -> 
     first, second = [await collect(config, course, crew.retriever) for _ in range(2)]
     assert first == second == distinct(first)
     assert {example.prompt.role for example in first} == {"P", "AG"}
+
+
+def test_examples_are_balanced_by_a_cap_and_by_repeating_rare_roles() -> None:
+    def some(role: str, count: int, origin: str = "nq") -> list[Example]:
+        return [Example(Prompt(role, "", str(n)), "", origin) for n in range(count)]
+
+    examples = [*some("P", 9), *some("P", 9, "squad"), *some("AG", 6), *some("AS", 1), *some("QDS", 3)]
+    counts = Counter(example.prompt.role for example in balanced(examples, per_role=6, repeat=4))
+    assert counts == {"P": 12, "AG": 6, "QDS": 6, "AS": 4}
+    assert balanced(examples, per_role=0, repeat=1) == examples
+    assert balanced([], 0, 1) == []
 
 
 def test_examples_survive_the_disk(tmp_path: Path) -> None:

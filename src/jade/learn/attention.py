@@ -20,7 +20,7 @@ from transformers import AttentionInterface
 from jade.errors import ConfigError
 
 NAME = "jade_packed"
-ROUNDED_TO = 256
+ROUNDED_TO = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Packing:
     bounds: tuple[int, ...]
     bound_C: Tensor
     longest: int
-    """Rounded up: the flash kernel needs only a bound, and few different ones spare a compiler work."""
+    """Rounded up: the flash kernel needs only a bound, and for each new one a compiled layer is compiled again."""
 
     @classmethod
     def of(cls, bounds: tuple[int, ...], device: torch.device) -> Packing:
@@ -53,7 +53,7 @@ def packed_attention(
     """What transformers calls in every layer; shapes are [1, heads, T, D] in and [1, T, heads, D] out."""
     if attention_mask is not None or jade_packing is None:
         raise ConfigError("backbone.model: this model masks its attention in a way that cannot be trained here")
-    if sliding_window is not None and sliding_window + ROUNDED_TO <= jade_packing.longest:
+    if sliding_window is not None and sliding_window < jade_packing.longest:
         raise ConfigError(f"backbone.model: calls longer than the model's sliding window of {sliding_window} tokens")
     query_TAD, key_TKD, value_TKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     attend = _all_at_once if value.is_cuda and value.dtype == torch.bfloat16 else _one_by_one

@@ -14,8 +14,12 @@ from jade.config import Config
 from jade.errors import ConfigError
 from jade.learn.credit.rules import find_rule
 from jade.learn.questions import check_apart, read_question_files
+from jade.learn.warmstart.gold import lesson_of
+from jade.learn.warmstart.leaks import drop_leaks
 from jade.team.team import Team, build_team
 from jade.types import Question
+
+Files = list[list[Question]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,8 @@ class Material:
     """What a training run works with, read and found to be sound."""
 
     team: Team
-    train: list[list[Question]]
-    dev: list[list[Question]]
+    train: Files
+    dev: Files
 
 
 def check_training(config: Config) -> Material:
@@ -36,12 +40,26 @@ def check_training(config: Config) -> Material:
     if not learn.questions:
         raise ConfigError("learn.questions is empty: name the question files to train on")
     train = read_question_files("learn.questions", learn.questions, learn.per_file)
-    dev = read_question_files("learn.dev", learn.dev, learn.dev_questions)
+    dev = read_question_files("learn.dev", learn.dev)
     held_out = read_question_files("learn.held_out", learn.held_out)
-    trained = [question for file in train for question in file]
-    for setting, kept in (("learn.dev", read_question_files("learn.dev", learn.dev)), ("learn.held_out", held_out)):
-        check_apart("learn.questions", trained, [question for file in kept for question in file], setting)
-    return Material(team, train, dev)
+    train = _apart(config, train, dev, held_out)
+    return Material(team, train, [file[: learn.dev_questions] for file in dev])
+
+
+def _apart(config: Config, train: Files, dev: Files, held_out: Files) -> Files:
+    """Training questions that share nothing with what is measured on."""
+    measured = {"learn.dev": dev, "learn.held_out": held_out}
+    if config.learn.overlap == "refuse":
+        for setting, files in measured.items():
+            check_apart("learn.questions", _all(train), _all(files), setting)
+        return train
+    lessons = [[lesson_of(question) for question in file] for file in train]
+    forbidden = [*_all(dev), *_all(held_out)]
+    return [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
+
+
+def _all(files: Files) -> list[Question]:
+    return [question for file in files for question in file]
 
 
 def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:

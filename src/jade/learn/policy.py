@@ -40,7 +40,7 @@ class Policy(nn.Module):
         self.model = model
         self.cfg = cfg
         if cfg.compile:
-            self.trunk.compile(dynamic=True)
+            _compile_layers(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
         self.value_head = None if cfg.critic == "none" else _zero_head(self.causal.config.hidden_size)
 
@@ -121,6 +121,8 @@ def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> P
     elif cfg.adapt == "lora":
         model = _with_new_adapter(model, cfg)
     policy = Policy(model, cfg)
+    # Float32 products (the vocabulary's) by tensor cores: the inputs hold no more digits than those keep.
+    torch.set_float32_matmul_precision("high")
     if cfg.recompute:
         policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
     return policy.to(pick_device(backbone.device)).train()
@@ -155,6 +157,12 @@ def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
         raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
     adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
     return adapted if cfg.adapt == "lora" else adapted.merge_and_unload()
+
+
+def _compile_layers(trunk: Any) -> None:
+    """Layer by layer: all layers are one program, so that it is compiled once and not thirty times over."""
+    for layer in trunk.layers:
+        layer.compile(dynamic=True)
 
 
 def _zero_head(width: int) -> nn.Linear:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from jade.backbone.chat import ChatFormat
 from jade.errors import DocumentError
@@ -57,6 +58,21 @@ def read_examples(path: Path, systems: Mapping[str, str]) -> Iterator[Example]:
 def distinct(examples: Iterable[Example]) -> list[Example]:
     """Every (prompt, reply) once, in the order of first sight."""
     return list({(example.prompt, example.reply): example for example in examples}.values())
+
+
+def balanced(examples: Sequence[Example], per_role: int, repeat: int) -> list[Example]:
+    """No role of a dataset with too many examples, no role with too few; the order is kept, repeats come last."""
+    counts: Counter[tuple[str, str]] = Counter()
+    kept = []
+    for example in examples:
+        kind = (example.prompt.role, example.origin)
+        counts[kind] += 1
+        if not per_role or counts[kind] <= per_role:
+            kept.append(example)
+    by_role = count_by_role(kept)
+    enough = median(by_role.values()) if by_role else 0
+    times = {role: min(repeat, round(enough / count)) for role, count in by_role.items()}
+    return kept + [each for each in kept for _ in range(times[each.prompt.role] - 1)]
 
 
 def tokenise(examples: Sequence[Example], chat: ChatFormat, max_prompt_tokens: int) -> list[TokenExample]:

@@ -17,6 +17,7 @@ from jade.learn.warmstart.collect import Course, collect, plan_course
 from jade.learn.warmstart.examples import (
     Example,
     TokenExample,
+    balanced,
     count_by_role,
     read_examples,
     tokenise,
@@ -69,7 +70,8 @@ async def _collect(config: Config, course: Course) -> list[Example]:
 def _tokens(config: Config, path: Path, say: Say) -> list[TokenExample]:
     from transformers import AutoTokenizer
 
-    examples = list(read_examples(path, build_team(config.team).prompts))
+    written = list(read_examples(path, build_team(config.team).prompts))
+    examples = balanced(written, config.warmstart.per_role, config.warmstart.repeat)
     say(f"{len(examples):,} examples, by role: {count_by_role(examples)}")
     folder = resolve_weights(config.backbone.model)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learn_runs import make_config
+
+from jade.config import Config, load_config
+from jade.errors import ConfigError
+from jade.learn.check import check_training
+from jade.learn.open import claim, differences
+from jade.learn.questions import QuestionStream, read_question_file
+
+
+def write_questions(path: Path, *texts: str, answer: str = "Ada") -> Path:
+    rows = [{"id": f"{path.stem}{n}", "question": text, "golden_answers": [answer]} for n, text in enumerate(texts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def sound(tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
+    """Settings of a run that can begin."""
+    train = write_questions(tmp_path / "train.jsonl", "Who wrote Emma?", "Who wrote Ulysses?")
+    dev = write_questions(tmp_path / "dev.jsonl", "Who wrote Dubliners?")
+    return {
+        "backbone": {"model": str(tiny_model), "device": "cpu"},
+        "retrieval": {"index": str(tmp_path)},
+        "learn": {"questions": [str(train)], "dev": [str(dev)]},
+    }
+
+
+def refused(settings: dict[str, Any], field: str) -> None:
+    with pytest.raises(ConfigError, match=field):
+        check_training(Config.model_validate(settings))
+
+
+def test_a_sound_config_passes(sound: dict[str, Any]) -> None:
+    material = check_training(Config.model_validate(sound))
+    assert [len(file) for file in material.train] == [2]
+    assert [len(file) for file in material.dev] == [1]
+
+
+@pytest.mark.parametrize(
+    ("learn", "field"),
+    [
+        ({"train_roles": ["P", "XY"]}, r"learn\.train_roles: 'XY'"),
+        ({"train_roles": []}, r"learn\.train_roles is empty"),
+        ({"questions": []}, r"learn\.questions is empty"),
+        ({"questions": ["absent.jsonl"]}, r"learn\.questions: absent\.jsonl"),
+        ({"held_out": ["absent.jsonl"]}, r"learn\.held_out: absent\.jsonl"),
+        ({"credit": {"rule": "nonsense"}}, r"learn\.credit\.rule: 'nonsense'"),
+        ({"credit": {"rule": "group"}, "rollouts": 1}, r"learn\.rollouts"),
+        ({"policy": {"critic": "none"}}, r"learn\.policy\.critic"),
+    ],
+)
+def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn: dict[str, Any], field: str) -> None:
+    refused(sound | {"learn": sound["learn"] | learn}, field)
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ({"retrieval": {"index": ""}}, r"retrieval\.index is not set"),
+        ({"retrieval": {"index": "no/such/folder"}}, r"retrieval\.index: no/such/folder"),
+        ({"backbone": {"model": "http://localhost:8000/v1"}}, r"backbone\.model: http"),
+        ({"roles": {"AG": {"model": "http://localhost:8000/v1"}}}, r"roles\.AG"),
+        ({"team": {"constrain_plans": True}}, r"team\.constrain_plans"),
+        ({"reward": {"dial": 0.2, "alpha": 0.1}}, r"reward\.dial"),
+    ],
+)
+def test_bad_settings_elsewhere_are_refused_by_name(sound: dict[str, Any], section: dict[str, Any], field: str) -> None:
+    refused(sound | section, field)
+
+
+def test_a_frozen_role_may_not_share_the_model_that_is_trained(sound: dict[str, Any]) -> None:
+    learn = sound["learn"] | {"train_roles": ["P"]}
+    refused(sound | {"learn": learn, "roles": {"AG": sound["backbone"]}}, r"roles\.AG: would share")
+
+
+def test_negative_prices_are_refused_when_the_config_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"reward\.alpha"):
+        load_config(None, ["reward.alpha=-0.1"])
+
+
+@pytest.mark.parametrize("measured", ["dev", "held_out"])
+def test_a_question_that_is_measured_on_may_not_be_trained_on(
+    sound: dict[str, Any], tmp_path: Path, measured: str
+) -> None:
+    same = write_questions(tmp_path / "other.jsonl", "who wrote EMMA", answer="Austen")
+    refused(sound | {"learn": sound["learn"] | {measured: [str(same)]}}, rf"learn\.questions: .* learn\.{measured}")
+
+
+def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp_path: Path) -> None:
+    same = write_questions(tmp_path / "other.jsonl", "who wrote EMMA", answer="Austen")
+    learn = sound["learn"] | {"held_out": [str(same)], "overlap": "drop"}
+    material = check_training(Config.model_validate(sound | {"learn": learn}))
+    assert [question.text for question in material.train[0]] == ["Who wrote Ulysses?"]
+
+
+def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model)
+    claim(config, tmp_path, resume=False)
+    (tmp_path / "checkpoints" / "step-000000").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "step-000000" / "state.json").write_text("{}")
+    with pytest.raises(ConfigError, match="--resume"):
+        claim(config, tmp_path, resume=False)
+    claim(config, tmp_path, resume=True)
+
+
+def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) -> None:
+    claim(make_config(tiny_model), tmp_path, resume=False)
+    claim(make_config(tiny_model, {"learn": {"iterations": 99}}), tmp_path, resume=True)
+    with pytest.raises(ConfigError, match=r"learn\.ppo\.clip"):
+        claim(make_config(tiny_model, {"learn": {"iterations": 99, "ppo": {"clip": 0.3}}}), tmp_path, resume=True)
+
+
+def test_differences_between_configs_are_named(tiny_model: Path) -> None:
+    assert differences(make_config(tiny_model), make_config(tiny_model, {"seed": 3, "reward": {"alpha": 0.1}})) == [
+        "reward.alpha",
+        "seed",
+    ]
+
+
+def make_stream(balance: bool, tmp_path: Path) -> QuestionStream:
+    files = [
+        write_questions(tmp_path / f"{name}.jsonl", *map(str, range(count))) for name, count in (("a", 7), ("b", 2))
+    ]
+    return QuestionStream([read_question_file(path) for path in files], seed=1, balance=balance)
+
+
+def test_every_pass_draws_every_question_once_in_another_order(tmp_path: Path) -> None:
+    stream = make_stream(False, tmp_path)
+    passes = [[q.id for n in range(3) for q in stream.draw(3 * epoch + n, 3)] for epoch in range(2)]
+    assert sorted(passes[0]) == sorted(passes[1]) == sorted(q.id for file in stream.files for q in file)
+    assert passes[0] != passes[1]
+
+
+def test_a_balanced_stream_draws_evenly_from_all_files(tmp_path: Path) -> None:
+    drawn = make_stream(True, tmp_path).draw(4, 10)
+    assert sorted(question.dataset for question in drawn) == ["a"] * 5 + ["b"] * 5
+
+
+def test_what_is_drawn_depends_on_the_iteration_alone(tmp_path: Path) -> None:
+    assert make_stream(True, tmp_path).draw(9, 4) == make_stream(True, tmp_path).draw(9, 4)
