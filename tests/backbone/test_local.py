@@ -87,7 +87,7 @@ async def test_log_probs_are_those_a_learner_recomputes(kind: str, temperature: 
 
 @KINDS
 async def test_greedy_output_is_the_same_alone_in_a_batch_and_from_plain_generate(kind: str) -> None:
-    async with opened(make_model(kind)) as backbone:
+    async with opened(make_model(kind), inline=True) as backbone:
         found = await together(backbone, lambda i: Sampling(max_tokens=20))
         assert backbone.counts.largest_batch == len(PROMPTS)
     model = make_model(kind)
@@ -132,7 +132,7 @@ async def test_a_request_joins_while_another_runs_and_leaves_before_it() -> None
 
 
 async def test_no_more_requests_run_at_once_than_max_batch() -> None:
-    async with opened(max_batch=2) as backbone:
+    async with opened(max_batch=2, inline=True) as backbone:
         found = await together(backbone, lambda i: Sampling(max_tokens=6 + i))
         assert backbone.counts.largest_batch == 2
     async with opened() as free:
@@ -249,19 +249,17 @@ async def test_a_prompt_that_cannot_be_tokenised_fails_alone(inline: bool) -> No
 
 @MODES
 async def test_an_error_while_decoding_reaches_the_batch_and_the_backbone_lives_on(inline: bool) -> None:
-    def third_decode(kwargs: dict[str, Any]) -> bool:
-        calls.append(is_decode(kwargs))
-        return sum(calls) == 3 and is_decode(kwargs)
+    def two_at_once(kwargs: dict[str, Any]) -> bool:
+        return is_decode(kwargs) and num_tokens(kwargs) == 2
 
-    calls: list[bool] = []
-    model = failing(make_model(), third_decode, RuntimeError("the cable was pulled\nand a long story"))
-    async with opened(model, inline=inline) as backbone:
+    error = RuntimeError("the cable was pulled\nand a long story")
+    async with opened(failing(make_model(ends=False), two_at_once, error), inline=inline) as backbone:
         hit = await asyncio.gather(
-            *(backbone.generate(p, Sampling(max_tokens=9)) for p in PROMPTS[:2]), return_exceptions=True
+            *(backbone.generate(p, Sampling(max_tokens=400)) for p in PROMPTS[:2]), return_exceptions=True
         )
-        assert {str(error) for error in hit} == {"the local model failed: RuntimeError: the cable was pulled"}
+        assert [str(error) for error in hit] == ["the local model failed: RuntimeError: the cable was pulled"] * 2
         found = await backbone.generate(PROMPTS[0], Sampling(max_tokens=9))
-    assert found.token_ids == (await alone(PROMPTS[0], Sampling(max_tokens=9))).token_ids
+    assert found.token_ids == (await alone(PROMPTS[0], Sampling(max_tokens=9), make_model(ends=False))).token_ids
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
