@@ -5,43 +5,68 @@ Usage: python scripts/make_docs.py [--check]      (--check writes nothing and fa
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
-import click
 import typer
 from pydantic import BaseModel
 
-from jade.cli.main import app
+from jade.cli import main as cli
 from jade.config import Config
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 NOTE = "<!-- Written by scripts/make_docs.py; edit the code, then `make docs`. -->\n"
+NAMES: Mapping[Any, str] = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path"}
 
 
 def config_page() -> str:
     head = (
         f"# Settings\n{NOTE}\nOne TOML file; every field has a default, so an empty file is valid. "
-        "On the command line: `--set section.field=value`.\n"
+        "On the command line: `--set section.field=value`, where the value is TOML, or plain text where text is wanted "
+        "(`--set 'team.workflows=[\"R,AG\"]'`).\n"
     )
     return head + "".join(_section(Config, ""))
 
 
 def _section(model: type[BaseModel], path: str) -> Iterator[str]:
-    plain, nested = [], []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        is_section = isinstance(kind, type) and issubclass(kind, BaseModel)
-        (nested if is_section else plain).append((name, field))
+    nested = {name: field.annotation for name, field in model.model_fields.items() if _is_section(field.annotation)}
+    plain = {name: field for name, field in model.model_fields.items() if name not in nested}
     if plain:
-        yield f"\n## `{path or 'top'}`\n\n| field | default | meaning |\n|---|---|---|\n"
-    for name, field in plain:
-        default = field.get_default(call_default_factory=True)
-        yield f"| `{name}` | `{_cell(default)}` | {_cell(field.description or '')} |\n"
-    for name, field in nested:
-        assert isinstance(field.annotation, type)
-        yield from _section(field.annotation, f"{path}.{name}" if path else name)
+        heading = f"`[{path}]`" if path else "Top level"
+        yield f"\n## {heading}\n\n| field | value | default | meaning |\n|---|---|---|---|\n"
+    for name, field in plain.items():
+        default = _toml(field.get_default(call_default_factory=True))
+        yield f"| `{name}` | {_cell(_kind(field.annotation))} | {default} | {_cell(field.description or '')} |\n"
+    for name, section in nested.items():
+        assert isinstance(section, type)
+        yield from _section(section, f"{path}.{name}" if path else name)
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseModel)
+
+
+def _kind(kind: Any) -> str:
+    """What may be written there, in words."""
+    origin, parts = get_origin(kind), [part for part in get_args(kind) if part not in (NoneType, Ellipsis)]
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin is tuple:
+        return f"list of {NAMES[parts[0]]}"
+    if origin is dict:
+        return "a table for each code, like `[backbone]`"
+    return NAMES[parts[0] if parts else kind]
+
+
+def _toml(value: Any) -> str:
+    if value is None or value == {}:
+        return ""
+    plain = list(value) if isinstance(value, tuple) else value
+    return f"`{_cell(json.dumps(plain, ensure_ascii=False))}`"
 
 
 def _cell(value: object) -> str:
@@ -49,11 +74,12 @@ def _cell(value: object) -> str:
 
 
 def cli_page() -> str:
-    command = typer.main.get_command(app)
-    return f"# Commands\n{NOTE}" + "".join(_verb(command, "jade"))
+    command = typer.main.get_command(cli.app)
+    status = (cli.__doc__ or "").partition("Exit status:")[2]
+    return f"# Commands\n{NOTE}\nExit status: {' '.join(status.split())}\n" + "".join(_verb(command, "jade"))
 
 
-def _verb(command: click.Command, path: str) -> Iterator[str]:
+def _verb(command: Any, path: str) -> Iterator[str]:
     subcommands = getattr(command, "commands", None)
     if subcommands:
         for name, sub in subcommands.items():
@@ -65,11 +91,20 @@ def _verb(command: click.Command, path: str) -> Iterator[str]:
             yield _row(parameter)
 
 
-def _row(parameter: click.Parameter) -> str:
-    names = ", ".join(f"`{name}`" for name in parameter.opts) if parameter.param_type_name == "option" else ""
+def _row(parameter: Any) -> str:
+    spellings = (*parameter.opts, *parameter.secondary_opts)
+    names = ", ".join(f"`{name}`" for name in spellings) if parameter.param_type_name == "option" else ""
     name = names or f"`{(parameter.name or '').upper()}`"
-    default = "" if parameter.default is None or parameter.required else f"`{_cell(parameter.default)}`"
-    return f"| {name} | {default} | {_cell(getattr(parameter, 'help', '') or '')} |\n"
+    return f"| {name} | {_default(parameter)} | {_cell(getattr(parameter, 'help', '') or '')} |\n"
+
+
+def _default(parameter: Any) -> str:
+    """Blank where nothing is the default, and for a switch that is off."""
+    if parameter.required:
+        return "(needed)"
+    if isinstance(parameter.default, bool):
+        return f"`{parameter.opts[0]}`" if parameter.default else ""
+    return f"`{_cell(parameter.default)}`" if parameter.default not in (None, "") else ""
 
 
 def main() -> int:

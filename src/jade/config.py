@@ -329,6 +329,7 @@ class Config(Section):
     """Everything. `learn` and `eval` sections live beside their rooms' first use below."""
 
     seed: int = 0
+    """Of everything that is drawn."""
     team: TeamConfig = TeamConfig()
     sampling: SamplingConfig = SamplingConfig()
     budget: BudgetConfig = BudgetConfig()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
 from jade.types import Question, Trace
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from jade.config import Config
 
 
 def command(
@@ -18,84 +24,118 @@ def command(
     model: Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     trace_file: Annotated[Path, typer.Option("--trace", help="Where the trace is added.")] = Path("traces.jsonl"),
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the draws. Not given: as in the config.")] = None,
     config: ConfigFile = None,
     settings: Overrides = None,
 ) -> None:
     """Ask the team a question over your documents."""
     import asyncio
 
-    from jade.engine.record import append_traces, trace_to_json
+    from jade.cli.screen import complain
+    from jade.engine.record import append_traces
 
     chosen = config_from(config, settings, index=index, model=model)
-    trace = asyncio.run(_ask(question, chosen, seed))
+    trace = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
     append_traces(trace_file, [trace])
     if as_json:
-        typer.echo(json.dumps(_as_object(trace, trace_file, trace_to_json(trace)), ensure_ascii=False, indent=2))
-    else:
+        typer.echo(json.dumps(_as_object(trace, trace_file), indent=2))
+    elif not trace.error:
         print_answer(trace, trace_file)
     if trace.error:
+        complain(f"no answer: {trace.error} (what was tried: jade trace show {trace_file})")
         raise typer.Exit(1)
 
 
-async def _ask(question: str, config: Any, seed: int) -> Trace:
+def _asked(text: str) -> Question:
+    """The question, named after its text. Bytes of the command line that are no text are replaced."""
     from hashlib import blake2b
 
-    from rich.console import Console
+    from jade.errors import ConfigError
 
+    raw = text.encode("utf-8", "surrogateescape").strip()
+    if not raw:
+        raise ConfigError('the question is empty; ask e.g. `jade ask "Who founded Ashford?" --index DIR`')
+    return Question(blake2b(raw, digest_size=6).hexdigest(), raw.decode("utf-8", "replace"))
+
+
+async def _ask(question: Question, config: Config, seed: int, trace_file: Path) -> Trace:
+    from jade.cli.screen import open_screen
     from jade.cli.tree import LiveTree
     from jade.engine.solve import solve
     from jade.team.crew import open_crew
 
-    number = blake2b(question.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     async with open_crew(config) as crew:
-        with LiveTree(Console(stderr=True)) as tree:
-            return await solve(Question(number, question), crew, seed=seed, listen=tree.hear)
+        _claim(trace_file)
+        with LiveTree(open_screen(stderr=True)) as tree:
+            return await solve(question, crew, seed=seed, listen=tree.hear)
 
 
-def _as_object(trace: Trace, file: Path, whole: dict[str, Any]) -> dict[str, Any]:
+def _claim(file: Path) -> None:
+    """A place where nothing can be written is found out before the work, not after it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.open("a").close()
+
+
+def _as_object(trace: Trace, file: Path) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from jade.engine.record import trace_to_json
+
+    said = {"file": str(file), "supported": trace.supported, "stopped": trace.stopped, "error": trace.error}
     return {
         "answer": trace.answer,
-        "supported": trace.supported,
         "citations": [asdict(citation) for citation in trace.citations],
         "nodes": [asdict(node) for node in trace.nodes],
         "usage": asdict(trace.usage),
-        "trace": {"file": str(file), **whole},
+        "trace": said | trace_to_json(trace),
     }
 
 
-def print_answer(trace: Trace, trace_file: Path | None = None) -> None:
-    """The answer, what it rests on, what it cost and the tree."""
-    from rich.console import Console
-    from rich.text import Text
+def print_answer(trace: Trace, trace_file: Path | None = None, *, outputs: bool = False) -> None:
+    """The tree, the answer, what it rests on and what it cost."""
+    from jade.cli.screen import foreign, open_screen
+    from jade.cli.tree import render_trace
 
-    from jade.cli.tree import clip, render_trace
-
-    console = Console()
-    console.print(render_trace(trace))
+    console = open_screen()
+    console.print(render_trace(trace, outputs=outputs))
     console.print()
-    console.print(Text("Answer: ", style="bold") + Text(trace.answer or "none", style="bold green"))
-    if not trace.supported:
-        console.print(Text("No document that was found supports this answer.", style="yellow"))
+    console.print(foreign("Answer: ", "bold") + foreign(trace.answer or "none", "bold green"), soft_wrap=True)
+    for line in (*_doubts(trace), *_citations(trace), _cost(trace, trace_file)):
+        console.print(line, soft_wrap=True)
+
+
+def _doubts(trace: Trace) -> Iterator[Text]:
+    from jade.cli.screen import foreign
+
+    if trace.answer and not trace.supported:
+        yield foreign("No document that was found supports this answer.", "yellow")
+    elif not trace.supported:
+        yield foreign("Nothing that was found answers this question.", "yellow")
     if trace.error:
-        console.print(Text(f"The team failed: {trace.error}", style="red"))
+        yield foreign(f"The team failed: {trace.error}", "red")
     if trace.stopped:
-        console.print(Text(f"Stopped early: the budget of {trace.stopped} was spent.", style="yellow"))
+        yield foreign(f"Stopped early: the budget of {trace.stopped} was spent.", "yellow")
+
+
+def _citations(trace: Trace) -> Iterator[Text]:
+    """Two lines each: where the passage stands (a tick when it holds its node's answer), and how it begins."""
+    from jade.cli.screen import foreign
+    from jade.cli.tree import clip
+
     for citation in trace.citations:
-        mark = "✓" if citation.holds_answer else " "
-        passage = citation.passage
-        line = f"[{citation.number}] {mark} {citation.node}: {passage.title} ({passage.source or passage.id})"
-        console.print(Text(line, style="" if citation.holds_answer else "dim"), soft_wrap=True)
-        console.print(Text(f"      {clip(passage.text, 140)}", style="dim"), soft_wrap=True)
+        mark, passage = "✓" if citation.holds_answer else " ", citation.passage
+        place = f"{clip(passage.title)} ({clip(passage.source or passage.id)})"
+        yield foreign(f"[{citation.number}] {mark} {citation.node}: {place}", "" if citation.holds_answer else "dim")
+        yield foreign(f"      {clip(passage.text, 140)}", "dim")
+
+
+def _cost(trace: Trace, trace_file: Path | None) -> Text:
+    from jade.cli.screen import foreign
+
     usage = trace.usage
-    console.print(
-        Text(
-            f"{usage.calls} calls, {usage.rounds} rounds, {usage.retrievals} retrievals, "
-            f"{usage.prompt_tokens}+{usage.completion_tokens} tokens, {usage.seconds:.1f} s"
-            + (f"; trace in {trace_file}" if trace_file else ""),
-            style="dim",
-        ),
-        soft_wrap=True,
+    return foreign(
+        f"{usage.calls} calls, {usage.rounds} rounds, {usage.retrievals} retrievals, "
+        f"{usage.prompt_tokens}+{usage.completion_tokens} tokens, {usage.seconds:.1f} s"
+        + (f"; trace in {trace_file}" if trace_file else ""),
+        "dim",
     )

@@ -46,8 +46,7 @@ def command(
 
 
 async def _ask_all(questions: Sequence[Question], config: Config, index: Path, traces: Path) -> None:
-    from rich.console import Console
-
+    from jade.cli.screen import open_screen
     from jade.cli.tree import LiveTree
     from jade.engine.record import append_traces
     from jade.engine.solve import solve
@@ -56,7 +55,7 @@ async def _ask_all(questions: Sequence[Question], config: Config, index: Path, t
     async with open_crew(config) as crew:
         for question, (_, title) in zip(questions, SHOWN, strict=True):
             _say(f'jade ask "{question.text}" --index {index}', title)
-            with LiveTree(Console(stderr=True)) as tree:
+            with LiveTree(open_screen(stderr=True)) as tree:
                 trace = await solve(question, crew, listen=tree.hear)
             append_traces(traces, [trace])
             _show(trace)
@@ -64,23 +63,20 @@ async def _ask_all(questions: Sequence[Question], config: Config, index: Path, t
 
 
 def _show(trace: Trace) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
     from jade.cli.ask import print_answer
+    from jade.cli.screen import foreign, open_screen
     from jade.reward.metrics import f1
 
     print_answer(trace)
     right = f1(trace.answer, trace.question.answers) > 0.5
-    gold = Text(f"Gold answer: {trace.question.answers[0]}  ", style="bold")
-    Console().print(gold + Text("right" if right else "wrong", style="green" if right else "red"))
+    gold = foreign(f"Gold answer: {trace.question.answers[0]}  ", "bold")
+    open_screen().print(gold + foreign("right" if right else "wrong", "green" if right else "red"))
 
 
 def _say(command: str, remark: str) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from jade.cli.screen import foreign, open_screen
 
-    console = Console()
+    console = open_screen()
     console.print()
-    console.print(Text("$ ", style="dim") + Text(command, style="bold cyan"), soft_wrap=True)
-    console.print(Text(f"# {remark}", style="dim"))
+    console.print(foreign("$ ", "dim") + foreign(command, "bold cyan"), soft_wrap=True)
+    console.print(foreign(f"# {remark}", "dim"))

@@ -1,9 +1,14 @@
-"""`jade`: thin verbs, one file each. Nothing heavy is imported before a verb needs it."""
+"""`jade`: thin verbs, one file each. Nothing heavy is imported before a verb needs it.
+
+Exit status: 0 when the verb did its work, 1 when the team failed at it, 2 when something is the user's to mend,
+130 when it was stopped.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Annotated
 
 import typer
 
@@ -16,23 +21,22 @@ from jade.cli import (
     plot,
     report,
     retrieve_server,
+    serve,
     trace,
     train,
+    view,
     warmstart,
     world,
 )
+from jade.cli.screen import complain, print_what_can_be_printed
 from jade.errors import JadeError
 
-app = typer.Typer(
-    name="jade",
-    help="A team of language-model agents that answers questions over your documents and learns as a team.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="jade", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 VERBS: dict[str, Callable[..., None]] = {
     "index": index.command,
     "ask": ask.command,
+    "serve": serve.command,
+    "view": view.command,
     "eval": evaluate.command,
     "report": report.command,
     "warmstart": warmstart.command,
@@ -48,13 +52,33 @@ for name, command in VERBS.items():
 app.add_typer(trace.app, name="trace")
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("jade-team"))
+        raise typer.Exit
+
+
+@app.callback()
+def jade(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A team of language-model agents that answers questions over your documents and learns as a team."""
+
+
 def main() -> None:
     """Run a verb; what is the user's to mend is said in one line, without a traceback."""
+    print_what_can_be_printed()
     try:
-        app()
+        app(prog_name="jade")
     except JadeError as error:
-        print(f"jade: {error}", file=sys.stderr)
+        complain(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("jade: stopped", file=sys.stderr)
-        sys.exit(130)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {error.strerror}")
+        sys.exit(2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -22,22 +24,28 @@ def show(
     outputs: Annotated[bool, typer.Option("--outputs", help="Add the raw text of every call.")] = False,
 ) -> None:
     """Print each trace as a tree: roles, outputs, tokens and time."""
-    from rich.console import Console
-
     from jade.cli.ask import print_answer
-    from jade.cli.tree import render_trace
     from jade.engine.record import read_traces
     from jade.errors import TraceUnreadable
 
-    console = Console()
     shown = 0
     for trace in read_traces(file):
         if trace_id in (None, trace.id):
+            if shown:
+                typer.echo("─" * 80)
+            with _explained(file):
+                print_answer(trace, outputs=outputs)
             shown += 1
-            if outputs:
-                console.print(render_trace(trace, outputs=True))
-            else:
-                print_answer(trace)
-            console.rule()
     if not shown:
         raise TraceUnreadable(f"{file}: no trace" + (f" with id {trace_id!r}" if trace_id else " in it"))
+
+
+@contextmanager
+def _explained(file: Path) -> Iterator[None]:
+    """What has the form of a trace may still hold a number for a text, or a node that is its own parent."""
+    from jade.errors import TraceUnreadable
+
+    try:
+        yield
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise TraceUnreadable(f"{file}: not a trace: {type(error).__name__}: {error}") from None

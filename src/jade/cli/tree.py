@@ -1,6 +1,6 @@
 """A trace as a tree in the terminal: finished, or growing while the team works.
 
-Everything the team read or wrote goes through `Text`, so that brackets in a document are brackets on the screen.
+Everything the team read or wrote goes through `foreign`, so that brackets in a document are brackets on the screen.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 from rich.tree import Tree
 
+from jade.cli.screen import foreign
 from jade.engine.events import Event, NodeOpened, NodeSolved, StepBegan, StepEnded
 from jade.types import (
     Action,
@@ -87,7 +88,7 @@ class GrowingTree:
         for step in steps[len(before) :]:
             tree.add(_leaf(step, outputs))
         for began in [b for b in list(self.busy.values()) if b.node == node.id]:
-            tree.add(Spinner("dots", text=Text(f" {began.role} …", style=COLOURS.get(began.role, "white"))))
+            tree.add(Spinner("dots", text=foreign(f" {began.role} …", COLOURS.get(began.role, "white"))))
         return tree
 
 
@@ -96,20 +97,20 @@ def _closes(step: Step) -> bool:
 
 
 def _headline(node: Node) -> Text:
-    line = Text(f"{node.id} ", style="dim") + Text(clip(node.question), style="bold")
-    return line + Text(f"  → {clip(node.answer)}", style="bold green") if node.answer else line
+    line = foreign(f"{node.id} ", "dim") + foreign(clip(node.question), "bold")
+    return line + foreign(f"  → {clip(node.answer)}", "bold green") if node.answer else line
 
 
 def _leaf(step: Step, outputs: bool) -> RenderableType:
-    line = Text(f"{step.role:<4}", style=COLOURS.get(step.role, "white")) + Text(summary(step)) + _cost(step)
+    line = foreign(f"{step.role:<3} ", COLOURS.get(step.role, "white")) + foreign(summary(step)) + _cost(step)
     if outputs and step.generation:
-        return Group(line, Text(step.generation.text, style="dim"))
+        return Group(line, foreign(step.generation.text, "dim"))
     return line
 
 
 def _cost(step: Step) -> Text:
     tokens = f"{step.generation.completion_tokens} tokens, " if step.generation else ""
-    return Text(f"  ({tokens}{step.seconds:.2f} s)", style="dim")
+    return foreign(f"  ({tokens}{step.seconds:.2f} s)", "dim")
 
 
 def summary(step: Step) -> str:
@@ -164,4 +165,4 @@ class LiveTree:
     def hear(self, event: Event) -> None:
         self._tree.hear(event)
         if isinstance(event, StepEnded) and not self._console.is_terminal:
-            self._console.print(Text(f"{event.step.node} {event.step.role} {summary(event.step)}"), soft_wrap=True)
+            self._console.print(foreign(f"{event.step.node} {event.step.role} {summary(event.step)}"), soft_wrap=True)

@@ -1,0 +1,55 @@
+"""The terminal, and what may be written on it.
+
+Documents, models, servers and file names are not ours: their text is shown, never obeyed. Brackets stay brackets, and
+control characters, which a terminal would take for orders (colours, titles, cursor moves), become visible marks.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+PIPE_WIDTH = 1000
+"""Columns where nobody looks at a screen: a line stays a line."""
+_ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but tab and line feed, and those that turn the direction of writing."""
+
+
+def inert(text: str) -> str:
+    """The text without anything that a terminal would act on."""
+    return _ORDERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def foreign(text: str, style: str = "") -> Text:
+    """Text that is not ours, to be printed as it is."""
+    from rich.text import Text
+
+    return Text(inert(text), style=style)
+
+
+def open_screen(*, stderr: bool = False) -> Console:
+    """Where to print: as wide as the terminal, or without folding lines where there is none."""
+    from rich.console import Console
+
+    console = Console(stderr=stderr, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = PIPE_WIDTH
+    return console
+
+
+def complain(message: str) -> None:
+    """One line on stderr, whatever the message is made of."""
+    print(f"jade: {inert(' '.join(message.splitlines()))}", file=sys.stderr)
+
+
+def print_what_can_be_printed() -> None:
+    """Where stdout cannot write a character (a pipe in an old code page), a `?` stands for it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")

@@ -1,0 +1,89 @@
+"""`jade` itself: every way to start it, what it lists, what it does not load, and the pages written from it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import jade, jade_process
+
+from jade.cli import main as main_module
+from jade.cli.main import VERBS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_help_lists_every_verb() -> None:
+    done = jade("--help")
+    assert done.status == 0
+    for verb in (*VERBS, "trace"):
+        assert re.search(rf"\b{verb}\b", done.out)
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "trace show"])
+def test_every_verb_explains_itself(verb: str) -> None:
+    done = jade(*verb.split(), "--help")
+    assert (done.status, done.err) == (0, "")
+    assert f"Usage: jade {verb}" in done.out
+
+
+def test_every_verb_that_has_a_file_is_registered() -> None:
+    files = {path.stem for path in (ROOT / "src/jade/cli").glob("*.py")}
+    registered = {command.__module__.rpartition(".")[2] for command in VERBS.values()} | {"trace"}
+    assert files - registered == {"__init__", "main", "options", "screen", "tree"}
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    done = jade_process("--help", cwd=tmp_path)
+    assert done.status == 0
+    assert "answers questions over your documents" in " ".join(done.out.split())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert jade("--version").out.strip() == importlib.metadata.version("jade-team")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = {
+        "torch",
+        "transformers",
+        "numpy",
+        "bm25s",
+        "numba",
+        "httpx",
+        "fastapi",
+        "pydantic",
+        "matplotlib",
+        "asyncio",
+    }
+    code = (
+        "import sys\nfrom jade.cli.main import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print('heavy:', sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_the_pages_written_from_the_code_are_up_to_date() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts/make_docs.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = jade("world", "--out", tmp_path / "file" / "world", "--pages", "50", "--questions", "0")
+    assert done.status == 2
+    assert str(tmp_path / "file") in done.complaint
+
+
+def test_a_defect_of_ours_is_not_dressed_up_as_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(prog_name: str) -> None:
+        raise ConnectionResetError("not about a file")
+
+    monkeypatch.setattr(main_module, "app", broken)
+    with pytest.raises(ConnectionResetError):
+        main_module.main()
