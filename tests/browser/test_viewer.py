@@ -243,3 +243,8 @@ def test_every_control_has_a_name(page: Any, url: str) -> None:
             " || e.closest('label'))).map((e) => e.outerHTML)"
         )
         assert nameless == [], view
+
+
+def test_a_link_far_down_the_list_is_brought_into_sight(page: Any, url: str) -> None:
+    open_run(page, url, "many", "/m140@0")
+    page.locator('.row[aria-selected="true"] .row-question', has_text="time 140?").wait_for()

@@ -5,7 +5,7 @@ These endpoints are plain functions, so that reading files happens in threads be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -38,6 +38,8 @@ class RowPage(Shape):
     matched: int
     complete: bool
     """Whether all of the run has been read; if not, ask again."""
+    place: int | None
+    """Where the asked key stands; null when it is not among the rows."""
     summary: dict[str, Any]
     facets: dict[str, list[list[Any]]]
     """What there is to filter by, with counts; on the first page only."""
@@ -46,6 +48,8 @@ class RowPage(Shape):
 
 class PairPage(Shape):
     matched: int
+    place: int | None
+    """Where the asked question stands; null when it is not among the pairs."""
     summary: dict[str, Any]
     pairs: list[dict[str, Any]]
 
@@ -89,15 +93,17 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         descending: bool = False,
         offset: Count = 0,
         limit: Limit = 100,
+        key: Word = "",
     ) -> Response:
-        """The questions of a run that a filter keeps."""
+        """The questions of a run that a filter keeps; with `key`, also where that one stands among them."""
         shelf = _find(library, run).shelf
         with _reading():
             rows = select(shelf, filter, sort, descending=descending)
         page = [row.show() for row in rows[offset : offset + limit]]
         every = shelf.rows
         figures = {"summary": summary(rows), "facets": {} if offset else facets(every)}
-        known = {"total": len(every), "matched": len(rows), "complete": shelf.is_complete}
+        place = _place([row.key for row in rows], key) if key else None
+        known = {"total": len(every), "matched": len(rows), "complete": shelf.is_complete, "place": place}
         return json_response({**known, **figures, "rows": page})
 
     @router.get("/runs/{run}/traces/{key:path}", response_model=dict[str, Any])
@@ -128,17 +134,24 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         change: Change = "all",
         offset: Count = 0,
         limit: Limit = 100,
+        question: Word = "",
     ) -> Response:
-        """Two runs set against each other, question by question."""
+        """Two runs set against each other, question by question; with `question`, also where that id stands."""
         old, new = _find(library, before).shelf, _find(library, after).shelf
         with _reading():
             old.look(to_the_end=True)
             pairs = pair_up(select(old, filter), new.look(to_the_end=True))
         shown = [pair for pair in pairs if change in ("all", pair.change)]
         page = [pair.show() for pair in shown[offset : offset + limit]]
-        return json_response({"matched": len(shown), "summary": compare_summary(pairs), "pairs": page})
+        place = _place([pair.before.question_id for pair in shown], question)
+        known = {"matched": len(shown), "place": place, "summary": compare_summary(pairs)}
+        return json_response({**known, "pairs": page})
 
     return router
+
+
+def _place(names: Sequence[str], name: str) -> int | None:
+    return names.index(name) if name in names else None
 
 
 def _find(library: Library, name: str) -> Run:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from starlette.types import ASGIApp
 
 from jade.config import ServeConfig
@@ -22,9 +20,8 @@ from jade.types import Trace
 def answering_app(crew: Crew, config: ServeConfig, keys: Keyring) -> ASGIApp:
     """The API over a crew, with the viewer on what it answers and on the runs that the config names."""
     tally, recent = Tally(), Recent(config.keep_traces)
-    library = Library(config.runs, recent)
-    desk = Desk(crew, config, tally, _keeper(config, recent))
-    return build_app(config, keys, tally, library, crew.team, desk=desk)
+    desk = open_desk(crew, config, tally, recent)
+    return build_app(config, keys, tally, Library(config.runs, recent), crew.team, desk=desk)
 
 
 def viewing_app(team: Team, config: ServeConfig, keys: Keyring) -> ASGIApp:
@@ -32,10 +29,13 @@ def viewing_app(team: Team, config: ServeConfig, keys: Keyring) -> ASGIApp:
     return build_app(config, keys, Tally(), Library(config.runs), team)
 
 
-def _keeper(config: ServeConfig, recent: Recent) -> Callable[[Trace], None]:
+def open_desk(crew: Crew, config: ServeConfig, tally: Tally | None = None, recent: Recent | None = None) -> Desk:
+    """Where questions are handed in; what is answered is kept and written down as the config says."""
+
     def keep(trace: Trace) -> None:
-        recent.add(f"{dump_trace(trace)}\n".encode())
+        if recent:
+            recent.add(f"{dump_trace(trace)}\n".encode())
         if config.traces:
             append_traces(config.traces, [trace])
 
-    return keep
+    return Desk(crew, config, tally or Tally(), keep)

@@ -21,13 +21,15 @@ export class Chart {
     this.data = data;
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width) return;
-    this.series = data.series.filter((series) => series.points.length);
+    this.series = data.series.filter((series) => series.points.length).map((series) => ({ ...series, soft: series.dots ? series.points : smooth(series.points, data.smoothing) }));
+    // Many noisy lines on top of each other show nothing: then only their means are drawn.
+    this.showRaw = data.smoothing > 0 && this.series.filter((series) => !series.dots).length <= 2;
     this.x = this.#scaleX(width, data.domain);
     this.y = this.#scaleY(height);
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("aria-label", this.#spoken());
     this.cursor = s("line", { class: "cursor", y1: BOX.top, y2: height - BOX.bottom, visibility: "hidden" });
-    put(this.svg, this.#axes(width, height), this.kind === "area" ? this.#areas() : this.#lines(data.smoothing), this.#marks(data.marks ?? [], height), this.cursor);
+    put(this.svg, this.#axes(width, height), this.kind === "area" ? this.#areas() : this.#lines(), this.#marks(data.marks ?? [], height), this.cursor);
     this.#legend(null);
   }
 
@@ -39,7 +41,7 @@ export class Chart {
   }
 
   #scaleY(height) {
-    const values = this.kind === "area" ? [0, 1] : this.series.flatMap((series) => series.points.map((point) => point[1]));
+    const values = this.kind === "area" ? [0, 1] : this.series.flatMap((series) => (this.showRaw ? series.points : series.soft).map((point) => point[1]));
     const [low, high] = bounds(values, this.kind === "area");
     const scale = (y) => height - BOX.bottom - ((y - low) / (high - low)) * (height - BOX.bottom - BOX.top);
     return Object.assign(scale, { low, high });
@@ -47,7 +49,7 @@ export class Chart {
 
   #axes(width, height) {
     const values = ticks(this.y.low, this.y.high);
-    const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(values[1] - values[0] || 1) + 1e-9)));
+    const digits = Math.min(6, Math.max(...values.map((value) => String(value).split(".")[1]?.length ?? 0)));
     const plain = (value) => (Math.abs(value) >= 1e4 ? compact(value) : value.toFixed(digits));
     const label = this.kind === "area" ? (value) => `${Math.round(value * 100)}%` : this.format === compact ? plain : this.format;
     const rows = values.map((value) => [
@@ -59,12 +61,11 @@ export class Chart {
     return [rows, columns];
   }
 
-  #lines(smoothing = 0) {
-    return this.series.map(({ points, tone, dots }) => {
+  #lines() {
+    return this.series.map(({ points, soft, tone, dots }) => {
       if (dots) return points.map(([x, y]) => s("circle", { class: `dot ${tone}`, cx: this.x(x), cy: this.y(y), r: 3.2 }));
-      const soft = smooth(points, smoothing);
       const single = points.length === 1 ? s("circle", { class: `dot ${tone}`, cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3 }) : null;
-      return [smoothing ? s("path", { class: `raw ${tone}`, d: this.#path(points) }) : null, s("path", { class: `line ${tone}`, d: this.#path(soft) }), single];
+      return [this.showRaw ? s("path", { class: `raw ${tone}`, d: this.#path(points) }) : null, s("path", { class: `line ${tone}`, d: this.#path(soft) }), single];
     });
   }
 
@@ -75,8 +76,8 @@ export class Chart {
   #areas() {
     const xs = [...new Set(this.series.flatMap((series) => series.points.map((point) => point[0])))].sort((a, b) => a - b);
     let floor = xs.map(() => 0);
-    return this.series.map(({ points, tone }) => {
-      const at = new Map(points);
+    return this.series.map(({ soft, tone }) => {
+      const at = new Map(soft);
       const top = xs.map((x, place) => floor[place] + (at.get(x) ?? 0));
       const there = xs.map((x, place) => [x, top[place]]);
       const back = xs.map((x, place) => [x, floor[place]]).reverse();
@@ -141,14 +142,14 @@ function ticks(low, high) {
 }
 
 function wholeTicks(low, high, width) {
-  const step = Math.max(1, niceStep((high - low) / Math.max(2, width / 90)));
+  const step = Math.ceil(niceStep((high - low) / Math.max(2, width / 90)));
   const first = Math.ceil(low / step) * step;
   return Array.from({ length: Math.max(0, Math.floor((high - first) / step) + 1) }, (_, place) => first + place * step);
 }
 
 function niceStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough || 1));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? power;
+  return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? power;
 }
 
 /** A running mean that starts at the first value; 0 leaves the points as they are. */

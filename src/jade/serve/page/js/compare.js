@@ -70,10 +70,10 @@ export class CompareView {
     }
     this.change.value = route.params.change ?? "";
     if (document.activeElement !== this.search) this.search.value = route.params.q ?? "";
-    if (changed) await this.list.load();
+    if (changed) await this.#load();
     if (!route.question) this.#openFirst();
     else await this.#showPair(changed);
-    this.list.select(route.question, { reveal: changed });
+    this.list.select(route.question);
   }
 
   #title(name) {
@@ -88,9 +88,8 @@ export class CompareView {
   }
 
   async #page(offset, limit) {
-    const { before, after, params } = this.route;
-    if (!before || !after) return { items: [], matched: 0 };
-    const found = await compare({ before, after, q: params.q ?? "", change: params.change || "all", offset, limit });
+    if (!this.route.before || !this.route.after) return { items: [], matched: 0 };
+    const found = await compare({ ...this.#query(), offset, limit });
     if (!offset) {
       this.pairs.clear();
       put(this.summary, summaryOf(found.summary));
@@ -103,7 +102,7 @@ export class CompareView {
     const wanted = [this.route.before, this.route.after, this.route.question].join("\n");
     if (force || this.shown !== wanted) {
       this.shown = wanted;
-      const pair = this.pairs.get(this.route.question) ?? (await this.#findPair());
+      const pair = this.pairs.get(this.route.question);
       if (!pair) {
         SIDES.forEach((side) => this.traces[side].clear(h("p", { class: "notice warn" }, "This question is not in both runs.")));
         return;
@@ -115,11 +114,18 @@ export class CompareView {
     this.#showStep();
   }
 
-  /** A link may lead to a question far down the list: its id is searched for. */
-  async #findPair() {
-    const { before, after, question } = this.route;
-    const found = await compare({ before, after, q: question, limit: 500 });
-    return found.pairs.find((pair) => pair.before.question_id === question);
+  /** The list anew; where a link names a question far down, it is brought into sight. */
+  async #load() {
+    const { question } = this.route;
+    await this.list.load();
+    if (!question || this.list.has(question)) return this.list.select(question, { reveal: true });
+    const { place } = await compare({ ...this.#query(), question, limit: 0 });
+    if (place !== null && this.route.question === question) await this.list.reveal(place);
+  }
+
+  #query() {
+    const { before, after, params } = this.route;
+    return { before, after, q: params.q ?? "", change: params.change || "all" };
   }
 
   #showStep() {
@@ -162,8 +168,9 @@ const tone = (value) => (value > 0 ? "gain-better" : value < 0 ? "gain-worse" : 
 
 function pairChildren(pair) {
   return [
-    h("div", { class: "row-question", title: pair.before.question }, pair.before.question),
-    h("span", { class: `row-score gain-${pair.change}` }, pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain)),
+    h("div", { class: "row-top" },
+      h("div", { class: "row-question", title: pair.before.question }, pair.before.question),
+      h("span", { class: `row-score gain-${pair.change}` }, pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain))),
     h("div", { class: "row-answer" }, `${pair.before.answer || "none"} → ${pair.after.answer || "none"}`),
     h("div", { class: "row-tags" }, h("span", { class: "tag mono" }, pair.before.workflow || "none"), h("span", { class: "muted" }, "→"), h("span", { class: "tag mono" }, pair.after.workflow || "none")),
   ];

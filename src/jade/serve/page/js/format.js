@@ -6,9 +6,11 @@ export function compact(number) {
   if (number === null || number === undefined) return "–";
   const size = Math.abs(number);
   if (size >= 1e6) return `${(number / 1e6).toFixed(1)}M`;
-  if (size >= 1e4) return `${(number / 1e3).toFixed(0)}k`;
+  if (size >= 1e4) return `${(number / 1e3).toFixed(size < 1e5 ? 1 : 0)}k`;
   if (size >= 100 || Number.isInteger(number)) return count(number);
-  return size >= 10 ? number.toFixed(1) : size >= 0.01 || size === 0 ? number.toFixed(2) : number.toExponential(1);
+  if (size >= 10) return number.toFixed(1);
+  if (size >= 0.1 || size === 0) return number.toFixed(2);
+  return size >= 1e-4 ? String(Number(number.toPrecision(2))) : number.toExponential(1);
 }
 
 export function score(value) {

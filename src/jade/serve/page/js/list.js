@@ -34,11 +34,18 @@ export class List {
     await this.#fetch(Math.floor(this.element.scrollTop / ROW / PAGE));
   }
 
+  /** Bring a place into sight, fetching what is there. */
+  async reveal(place) {
+    await this.#fetch(Math.floor(place / PAGE));
+    this.element.scrollTop = place * ROW - this.element.clientHeight / 3;
+    this.#paint();
+  }
+
   select(id, { reveal = false } = {}) {
     this.selected = id;
     if (reveal) {
       const place = this.#placeOf(id);
-      if (place >= 0) this.#reveal(place);
+      if (place >= 0) this.reveal(place);
     }
     this.#paint();
   }
@@ -102,6 +109,10 @@ export class List {
 
   first() {
     return this.#item(0);
+  }
+
+  has(id) {
+    return this.#placeOf(id) >= 0;
   }
 
   #placeOf(id) {

@@ -45,8 +45,8 @@ export class TracesView {
     this.filters.show(route.params);
     this.#layout();
     if (changedRun) this.filters.offer({});
-    await Promise.all([changedRun || changedFilters || !this.total ? this.list.load() : null, this.#showTrace(changedRun)]);
-    this.list.select(route.key, { reveal: changedRun });
+    await Promise.all([changedRun || changedFilters || !this.total ? this.#load() : null, this.#showTrace(changedRun)]);
+    this.list.select(route.key);
     if (!route.key && this.route === route) this.#openFirst();
   }
 
@@ -54,6 +54,15 @@ export class TracesView {
   #openFirst() {
     const first = this.list.first();
     if (first && matchMedia("(min-width: 761px)").matches) go({ ...this.route, key: first.key }, { quietly: true });
+  }
+
+  /** The list anew; where a link names a question far down, it is brought into sight. */
+  async #load() {
+    const { run, key, params } = this.route;
+    await this.list.load();
+    if (!key || this.list.has(key)) return this.list.select(key, { reveal: true });
+    const found = await listRows(run, { ...asQuery(params), key, limit: 0 });
+    if (found.place !== null && this.route.key === key) await this.list.reveal(found.place);
   }
 
   #layout() {
@@ -136,8 +145,9 @@ export class TracesView {
 export function rowChildren(row) {
   const flags = { error: "bad", malformed: "bad", stopped: "warn" };
   return [
-    h("div", { class: "row-question", title: row.question }, row.question || row.error || "unreadable"),
-    h("span", { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" }, row.score === null ? "" : score(row.score)),
+    h("div", { class: "row-top" },
+      h("div", { class: "row-question", title: row.question }, row.question || row.error || "unreadable"),
+      h("span", { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" }, row.score === null ? "" : score(row.score))),
     h("div", { class: "row-answer" }, row.error && row.question ? row.error : row.answer || (row.question ? "no answer" : "")),
     h("div", { class: "row-tags" },
       row.part ? h("span", { class: "tag" }, `it. ${row.part}`) : null,

@@ -139,7 +139,7 @@ function seriesOf({ names = [], prefix }, rows, dev) {
   const lines = [...names, ...parts].map((name, place) => ({ name: LABELS[name] ?? name.replace(prefix ?? "", ""), tone: toneOf(place), points: pointsOf(rows, name) }));
   const measured = names.length === 1 || prefix ? pointsOf(dev, names[0]) : [];
   const solo = lines.filter(({ points }) => points.length).length === 1;
-  return [...lines.map((line) => (solo ? { ...line, name: "training" } : line)), ...(measured.length ? [{ name: "dev", tone: "s3", points: measured, dots: true }] : [])];
+  return [...lines.map((line) => (solo ? { ...line, name: "training" } : line)), ...(measured.length ? [{ name: "dev", tone: "s0", points: measured, dots: true }] : [])];
 }
 
 const toneOf = (place) => `s${(place % 8) + 1}`;

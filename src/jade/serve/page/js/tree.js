@@ -13,6 +13,7 @@ export class Tree {
   }
 
   clear() {
+    this.verdict = "";
     this.nodes = new Map();
     this.steps = new Map();
     this.selected = "";
@@ -22,6 +23,7 @@ export class Tree {
   /** Show a whole trace at once. */
   show(trace, selected = "") {
     this.clear();
+    this.verdict = trace.scores && trace.scores.f1 < 0.5 ? " wrong" : "";
     const nodes = new Map(trace.nodes.map((node) => [node.id, node]));
     for (const move of movesOf(trace)) this.apply(move, nodes, false);
     this.select(selected);
@@ -57,7 +59,7 @@ export class Tree {
       head,
       h("span", { class: "node-fold" }, icon("fold")),
       h("span", { class: "node-id" }, node.id),
-      h("span", {}, h("span", { class: node.parent === null ? "muted" : "node-question" }, node.parent === null ? "The question" : node.question), node.answer ? [" ", h("span", { class: "node-answer" }, node.answer)] : null),
+      h("span", {}, h("span", { class: node.parent === null ? "muted" : "node-question" }, node.parent === null ? "The question" : node.question), node.answer ? [" ", h("span", { class: `node-answer${node.parent === null ? this.verdict : ""}` }, node.answer)] : null),
     );
   }
 

@@ -1,0 +1,41 @@
+"""`jade mcp`: the team as a tool for other agents, over the Model Context Protocol on stdin and stdout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+from jade.cli.serve import serve_settings
+
+if TYPE_CHECKING:
+    from jade.config import Config
+
+
+def command(
+    index: Index = None,
+    model: Model = None,
+    traces: Annotated[Path | None, typer.Option(help="A file that every trace is added to.")] = None,
+    config: ConfigFile = None,
+    settings: Overrides = None,
+) -> None:
+    """Serve `ask` and `search` to other agents (MCP over stdio)."""
+    import asyncio
+
+    named = serve_settings({"traces": traces})
+    asyncio.run(_serve(config_from(config, [*named, *(settings or [])], index=index, model=model)))
+
+
+async def _serve(config: Config) -> None:
+    from jade.errors import ConfigError
+    from jade.serve.room import open_desk
+    from jade.team.crew import open_crew
+
+    try:
+        from jade.serve.mcp import mcp_server
+    except ImportError:
+        raise ConfigError("jade mcp needs the package mcp: pip install 'jade-team[serve]'") from None
+    async with open_crew(config) as crew:
+        await mcp_server(open_desk(crew, config.serve)).run_stdio_async()
