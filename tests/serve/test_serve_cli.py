@@ -1,0 +1,141 @@
+"""The verbs `serve`, `view` and `mcp` as processes, with a real index and a model behind a URL."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+from fastapi import FastAPI
+from serve_builders import NESTED, PAGES, SIMPLE, play, serving
+from starlette.requests import Request
+from trace_builders import write_training
+
+from jade.types import Prompt
+
+KEY = "0123456789abcdef-key"
+
+
+def model_app() -> FastAPI:
+    """An OpenAI-compatible server whose model is the scripted team; the role is read off its instruction."""
+    app = FastAPI()
+    roles = {"plan how": "P", "answered in order": "QDS", "independently": "QDP", "Rewrite": "QR", "Select": "DS"}
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> dict[str, object]:
+        system, user = (message["content"] for message in (await request.json())["messages"])
+        role = next((code for words, code in roles.items() if words in system), "AG")
+        message = {"role": "assistant", "content": play(Prompt(role, system, user))}
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
+
+    return app
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from jade.cli.index import index_documents
+
+    folder = tmp_path_factory.mktemp("country")
+    for page in PAGES:
+        (folder / f"{page.id}.md").write_text(f"# {page.title}\n\n{page.text}\n")
+    index_documents([folder], folder / "index")
+    return folder / "index"
+
+
+@contextmanager
+def jade(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    call = [sys.executable, "-c", "from jade.cli.main import main; main()", *arguments]
+    process = subprocess.Popen(call, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def address_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    found = re.search(r"http://127\.0\.0\.1:\d+", line)
+    assert found, line + process.stderr.read()
+    return found[0]
+
+
+def test_serve_answers_over_a_real_index_and_survives_its_model(index: Path, tmp_path: Path) -> None:
+    traces = tmp_path / "traces.jsonl"
+    with ExitStack() as model:
+        address = model.enter_context(serving(model_app()))
+        options = ("--index", str(index), "--model", f"{address}/v1#scripted", "--port", "0", "--traces", str(traces))
+        with jade("serve", *options, "--set", "backbone.retries=0", JADE_API_KEYS=KEY) as process:
+            url = address_of(process)
+            client = openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0)
+            ask = partial(client.chat.completions.create, model="jade", messages=[{"role": "user", "content": NESTED}])
+            assert ask().choices[0].message.content == "Lune"
+            assert json.loads(traces.read_text())["answer"] == "Lune"
+            model.close()
+            with pytest.raises(openai.InternalServerError, match="the team could not work") as raised:
+                ask()
+            assert raised.value.status_code == 502
+            with pytest.raises(openai.AuthenticationError):
+                openai.OpenAI(base_url=f"{url}/v1", api_key="wrong").models.list()
+            assert httpx.get(f"{url}/healthz").status_code == 200
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+
+
+def test_a_server_whose_model_is_not_there_says_so(index: Path) -> None:
+    options = ("--index", str(index), "--model", "http://127.0.0.1:9/v1#none", "--port", "0")
+    with jade("serve", *options, "--set", "backbone.retries=0", JADE_API_KEYS="") as process:
+        url = address_of(process)
+        reply = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=20)
+        assert reply.status_code == 502
+        assert "127.0.0.1:9" in reply.json()["error"]["message"]
+        assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
+
+
+def test_serve_refuses_a_reachable_host_without_keys(index: Path) -> None:
+    with jade("serve", "--index", str(index), "--host", "0.0.0.0", JADE_API_KEYS="") as process:
+        assert process.wait(timeout=30) == 2
+        assert process.stderr is not None
+        assert "no API key is set" in process.stderr.read()
+
+
+def test_view_shows_a_training_run_without_a_model(tmp_path: Path) -> None:
+    write_training(tmp_path / "run")
+    with jade("view", str(tmp_path / "run"), "--no-browser", JADE_API_KEYS="") as process:
+        url = address_of(process)
+        assert "<title>JADE</title>" in httpx.get(f"{url}/ui/").text
+        assert httpx.get(f"{url}/v1/runs").json()["runs"][0]["kind"] == "training"
+        assert httpx.get(f"{url}/", follow_redirects=True).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["view", "nowhere.jsonl"], "no traces"),
+        (["serve", "--port", "0"], "retrieval.index is not set"),
+        (["serve", "--port", "70000"], "serve.port"),
+    ],
+)
+def test_what_is_the_users_to_mend_is_one_line(arguments: list[str], complaint: str) -> None:
+    with jade(*arguments, JADE_API_KEYS="") as process:
+        assert process.wait(timeout=30) == 2
+        assert process.stderr is not None
+        said = process.stderr.read().strip()
+    assert complaint in said
+    assert len(said.splitlines()) == 1
