@@ -173,7 +173,7 @@ def test_recent_traces_are_kept_up_to_their_number() -> None:
     recent = Recent(keep=2)
     shelf = Shelf(recent)
     for question in QUESTIONS[:3]:
-        recent.add(dump_trace(make_traces([question])[0]).encode() + b"\n")
+        recent.add(make_traces([question])[0])
         shelf.look(at_once=True)
     assert [row.question_id for row in shelf.look(at_once=True)] == ["q2", "q3"]
     assert shelf.trace("q3@0").answer == "Brackwater"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from jade.config import ServeConfig
-from jade.engine.record import append_traces, dump_trace
+from jade.engine.record import append_traces
 from jade.serve.app import build_app
 from jade.serve.desk import Desk
 from jade.serve.keys import Keyring
@@ -34,7 +34,7 @@ def open_desk(crew: Crew, config: ServeConfig, tally: Tally | None = None, recen
 
     def keep(trace: Trace) -> None:
         if recent:
-            recent.add(f"{dump_trace(trace)}\n".encode())
+            recent.add(trace)
         if config.traces:
             append_traces(config.traces, [trace])
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from jade.engine.record import trace_from_json
+from jade.engine.record import dump_trace, trace_from_json
 from jade.errors import TraceUnreadable
 from jade.serve.rows import Row, read_row
 from jade.serve.search import matcher
@@ -112,30 +112,34 @@ def _reader(path: Path, offset: int, length: int) -> Callable[[], bytes]:
 
 
 class Recent:
-    """The latest lines that were handed in, in memory."""
+    """The latest traces that were handed in, in memory; they become lines only when somebody looks."""
 
     def __init__(self, keep: int) -> None:
         self._keep = keep
-        self._lines: OrderedDict[int, bytes] = OrderedDict()
+        self._traces: OrderedDict[int, Trace] = OrderedDict()
         self._num_added = 0
         self._num_seen = 0
         self._dropped = False
 
-    def add(self, line: bytes) -> None:
-        self._lines[self._num_added] = line
+    def add(self, trace: Trace) -> None:
+        self._traces[self._num_added] = trace
         self._num_added += 1
-        if len(self._lines) > self._keep:
-            self._lines.popitem(last=False)
+        if len(self._traces) > self._keep:
+            self._traces.popitem(last=False)
             self._dropped = True
 
     def look(self) -> Iterator[Line]:
         if self._dropped:
             self._dropped, self._num_seen = False, 0
             raise LinesGone
-        fresh = [(number, line) for number, line in list(self._lines.items()) if number >= self._num_seen]
-        for number, line in fresh:
+        fresh = [(number, trace) for number, trace in list(self._traces.items()) if number >= self._num_seen]
+        for number, trace in fresh:
             self._num_seen = number + 1
-            yield Line(line, partial(bytes, line))
+            yield Line(_line(trace), partial(_line, trace))
+
+
+def _line(trace: Trace) -> bytes:
+    return f"{dump_trace(trace)}\n".encode()
 
 
 @dataclass
