@@ -65,8 +65,9 @@ class BudgetConfig(Section):
 
 
 class BackboneConfig(Section):
-    model: str = "smollm2-135m"
-    """A shipped name, a Hugging Face folder or name, or the URL of an OpenAI-compatible server."""
+    model: str = "jade-135m"
+    """The trained team that ships (jade-135m), its untrained base (smollm2-135m), a Hugging Face folder or name, or
+    the URL of an OpenAI-compatible server."""
     adapter: Path | None = None
     """A LoRA adapter (peft folder) over the model."""
     device: str = "auto"

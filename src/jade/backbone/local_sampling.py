@@ -9,7 +9,7 @@ What the log-probs mean, exactly:
 - temperature 0 (greedy): log softmax(logits) of the largest logit's token.
 - with a mask (constrained decoding): the same two, after the logits of forbidden tokens were set to minus infinity.
 
-B = rows, V = vocabulary.
+B = rows, V = vocabulary, N = blocks of tokens, W = tokens in a block.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ GOLDEN = -7046029254386353131
 """2**64 divided by the golden ratio, as a signed number: the step of splitmix64."""
 MIX_1 = -4658895280553007687
 MIX_2 = -7723592293110705685
+BLOCK = 128
 
 
 class Draw(Enum):
@@ -50,11 +51,23 @@ def draw_tokens(
 
 
 def invert_cdf(weight_BV: Tensor, uniform_B: Tensor) -> Tensor:
-    """The token under whose share of the total weight the uniform number falls."""
-    # In float64, where a sum over a large vocabulary stays far finer than the 32 bits of the uniform.
-    cdf_BV = weight_BV.cumsum(dim=-1, dtype=torch.float64)
-    target_B1 = (uniform_B * cdf_BV[:, -1])[:, None]
-    return torch.searchsorted(cdf_BV, target_B1, right=True)[:, 0].clamp(max=weight_BV.shape[1] - 1)
+    """The token under whose share of the total weight the uniform number falls; never one without weight.
+
+    Found in two steps, first the block of tokens and then the token in it, so that no running sum over the whole
+    vocabulary is written. In float64, where sums stay far finer than the 32 bits of the uniform.
+    """
+    size = weight_BV.shape[1]
+    weight_BV = torch.nn.functional.pad(weight_BV, (0, -size % BLOCK))
+    block_BNW = weight_BV.view(weight_BV.shape[0], -1, BLOCK)
+    cdf_BN = block_BNW.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+    target_B1 = uniform_B[:, None] * cdf_BN[:, -1:]
+    number_B1 = torch.searchsorted(cdf_BN, target_B1, right=True).clamp(max=cdf_BN.shape[1] - 1)
+    before_B1 = torch.nn.functional.pad(cdf_BN, (1, 0)).gather(1, number_B1)
+    inside_BW = block_BNW.gather(1, number_B1[:, :, None].expand(-1, -1, BLOCK))[:, 0]
+    found_B1 = torch.searchsorted(inside_BW.cumsum(dim=-1, dtype=torch.float64), target_B1 - before_B1, right=True)
+    # Rounding may carry the target past the block's own sum: then it is the last token with any weight.
+    last_B1 = ((inside_BW > 0) * torch.arange(BLOCK, device=inside_BW.device)).amax(dim=1, keepdim=True)
+    return (number_B1 * BLOCK + torch.minimum(found_B1, last_B1))[:, 0]
 
 
 def keep_nucleus(prob_BV: Tensor, top_p_B: Tensor) -> Tensor:

@@ -49,12 +49,34 @@ SHIPPED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class TrainedTeam:
+    """A team that we trained: an adapter inside this package, over a shipped model."""
+
+    base: str
+    sha256: str
+    """Of the adapter's weights; a new training has another folder in the cache."""
+
+    def folder(self, name: str) -> Path:
+        return Path(__file__).parent / "teams" / name
+
+
+TRAINED = {
+    "jade-135m": TrainedTeam(
+        base="smollm2-135m",
+        sha256="8df759dd80db77968f46adc498699fea4731dc104e3bc9862921f34fb5c9ecbe",
+    ),
+}
+
+
 def resolve_weights(name: str, cache: Path | None = None, progress: Progress = terminal_progress) -> Path:
     """The folder of safetensors that `name` stands for, fetched and converted where that is needed."""
     folder = cache or default_cache()
     with _explained(name, folder):
         if name in SHIPPED:
             return _shipped(name, SHIPPED[name], folder, progress)
+        if name in TRAINED:
+            return _trained(name, TRAINED[name], folder, progress)
         path = Path(name).expanduser()
         if path.is_dir():
             return checked_folder(path)
@@ -111,6 +133,22 @@ def _shipped(name: str, model: ShippedModel, cache: Path, progress: Progress) ->
     return checked_folder(out)
 
 
+def _trained(name: str, team: TrainedTeam, cache: Path, progress: Progress) -> Path:
+    out = cache / "weights" / f"{name}-{team.sha256[:8]}"
+    if not out.is_dir():
+        base = _shipped(team.base, SHIPPED[team.base], cache, progress)
+        adapter = team.folder(name)
+        found = file_sha256(adapter / "adapter_model.safetensors")
+        if found != team.sha256:
+            raise WeightsMissing(f"the weights of {name} are damaged (sha256 {found[:8]}…); install jade again")
+        with progress(f"merging {name}", None):
+            from jade.backbone.local_merge import merge_adapter
+
+            with _whole_folder(out) as partial:
+                merge_adapter(base, adapter, partial)
+    return checked_folder(out)
+
+
 def _local_gguf(path: Path, cache: Path, progress: Progress) -> Path:
     if not path.is_file():
         raise WeightsMissing(f"model file {path} does not exist")
@@ -124,7 +162,7 @@ def _local_gguf(path: Path, cache: Path, progress: Progress) -> Path:
 
 def _from_hub(name: str, progress: Progress) -> Path:
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
-        known = ", ".join(sorted(SHIPPED))
+        known = ", ".join(sorted([*SHIPPED, *TRAINED]))
         raise WeightsMissing(
             f"model {name!r} is no shipped name ({known}), no folder, no .gguf file and no hub name (owner/model)"
         )
