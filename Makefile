@@ -1,12 +1,15 @@
 # Targets that say what they do: `make help`.
 PYTHON ?= python3
 VENV ?= .venv
-# What to install as torch. The default is the CPU build; e.g. `make demo TORCH="torch==2.13.0 --index-url URL"` takes another.
+# What to install as torch. The default is the CPU build; `make demo TORCH=torch` takes the one that pip finds, and
+# `make demo TORCH="torch==2.13.0 --index-url URL"` any other. What was chosen stays until another is.
 TORCH ?=
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CPU := -c constraints-cpu.txt
+# The torch that is there, as a constraint: nothing that is installed later brings another.
+NOTE_TORCH = $(BIN)/python -m pip list --format=freeze | grep '^torch==' > $(VENV)/torch
 WORKERS ?= 2
 # Two torch threads on a busy two-core machine can be ten times slower than one.
 export OMP_NUM_THREADS ?= 1
@@ -51,20 +54,35 @@ install: $(VENV)/ready ## Install into $(VENV) what using jade needs
 clean: ## Remove what was built and installed here
 	rm -rf $(VENV) .venvs out .mypy_cache .ruff_cache .pytest_cache .coverage*
 
-$(VENV)/torch: constraints-cpu.txt
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "JADE needs Python 3.11 or newer; $(PYTHON) is older or missing. Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+
 ifeq ($(TORCH),)
-	@# The CPU index first; where it cannot be reached, what pip is set up to find.
-	$(PIP) --timeout 10 --retries 0 --index-url $(TORCH_CPU_INDEX) torch $(CPU) 2>/dev/null || $(PIP) torch $(CPU)
+# The CPU index first; where it cannot be reached, what pip is set up to find.
+$(VENV)/torch: constraints-cpu.txt | $(VENV)/bin/python
+	@echo "Installing torch ..."
+	@$(PIP) --timeout 10 --retries 0 --index-url $(TORCH_CPU_INDEX) torch $(CPU) 2>/dev/null || $(PIP) torch $(CPU)
+	@$(NOTE_TORCH)
 else
-	$(PIP) $(TORCH)
+$(VENV)/torch: $(VENV)/torch-choice
+	@echo "Installing $(TORCH) ..."
+	@$(BIN)/python -m pip uninstall --quiet --yes torch 2>/dev/null
+	@$(PIP) $(TORCH)
+	@$(NOTE_TORCH)
+
+.PHONY: FORCE
+$(VENV)/torch-choice: FORCE | $(VENV)/bin/python
+	@echo '$(TORCH)' | cmp --quiet - $@ 2>/dev/null || echo '$(TORCH)' > $@
 endif
-	@touch $@
 
 $(VENV)/ready: $(VENV)/torch pyproject.toml
-	$(PIP) $(if $(TORCH),,$(CPU)) -e '.[local]'
+	@echo "Installing what jade needs ..."
+	@$(PIP) -c $(VENV)/torch -e '.[local]'
 	@touch $@
 
 $(VENV)/ready-dev: $(VENV)/ready
-	$(PIP) $(if $(TORCH),,$(CPU)) -e '.[local,dense,dev]'
+	@echo "Installing what the tests need ..."
+	@$(PIP) -c $(VENV)/torch -e '.[local,dense,dev]'
 	@touch $@
