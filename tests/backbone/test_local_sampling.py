@@ -118,6 +118,18 @@ def test_the_nucleus_is_the_smallest_set_of_likeliest_tokens_that_reaches_top_p(
     assert not (~inside).any() or prob[0][~inside].max() <= kept[inside].min()
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 700), st.integers(0, 10**6))
+def test_the_token_is_the_one_a_plain_running_sum_finds(size: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    weights = torch.rand(20, size) * (torch.rand(20, size) < 0.3)
+    weights[:, 0] += 1e-6
+    uniform = uniforms(torch.arange(20) + seed, torch.zeros(20, dtype=torch.long))
+    cdf = weights.double().cumsum(-1)
+    expected = torch.searchsorted(cdf, uniform[:, None] * cdf[:, -1:], right=True)[:, 0]
+    assert torch.equal(invert_cdf(weights, uniform), expected)
+
+
 def test_a_token_without_weight_is_never_drawn_not_even_at_the_ends() -> None:
     weights = torch.tensor([[0.0, 0.3, 0.0, 0.7, 0.0]])
     ends = torch.tensor([0.5 / 2**32, 1 - 0.5 / 2**32], dtype=torch.float64)

@@ -232,7 +232,7 @@ def test_code_that_comes_with_a_model_is_never_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["no-such-model", "a/b/c", "./nowhere", "/nowhere/at-all"])
 def test_a_name_that_means_nothing_lists_what_would(name: str) -> None:
-    with pytest.raises(WeightsMissing, match=r"is no shipped name \(smollm2-135m\)"):
+    with pytest.raises(WeightsMissing, match=r"is no shipped name \(.*smollm2-135m\)"):
         resolve_weights(name)
 
 
