@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from email.utils import formatdate
 from typing import Any
 
+import httpx
 import pytest
 from misbehaving_server import Act, Server, completion, serving
 
 from jade.backbone.base import Backbone
-from jade.backbone.remote import RemoteBackbone
+from jade.backbone.remote import RemoteBackbone, _retry_after
 from jade.config import BackboneConfig
 from jade.errors import BackboneFailed, ConfigError
 from jade.types import Generation, Prompt, Sampling
@@ -109,7 +110,7 @@ FAILURES = {
     "busy": Act(429, {"error": {"message": "slow down"}}),
     "broken": Act(500, "<html>oops</html>"),
     "overloaded": Act(503, ""),
-    "slow": Act(body=completion(), wait_seconds=0.6),
+    "slow": Act(body=completion(), wait_seconds=1.5),
     "cut off": Act(body=completion(), cut_off=True),
     "junk": Act(body="{ not json"),
     "empty": Act(body={"choices": []}),
@@ -120,7 +121,7 @@ CAUSES = {
     "busy": r"HTTP 429 \(slow down\)",
     "broken": r"HTTP 500 \(<html>oops</html>\)",
     "overloaded": "HTTP 503",
-    "slow": r"no answer within 0.3 s",
+    "slow": r"no answer within 0.8 s",
     "cut off": "RemoteProtocolError",
     "junk": "not JSON",
     "empty": "no choices",
@@ -129,18 +130,21 @@ CAUSES = {
 }
 
 
+PATIENCE = {"slow": 0.8}
+
+
 @pytest.mark.parametrize("kind", FAILURES)
 async def test_a_failure_that_passes_is_not_noticed(kind: str) -> None:
-    with serving(FAILURES[kind], FAILURES[kind]) as server:
-        assert (await ask(server, timeout_seconds=0.3)).text == "Paris"
-        assert len(server.requests) == 3
+    with serving(FAILURES[kind]) as server:
+        assert (await ask(server, timeout_seconds=PATIENCE.get(kind, 10.0))).text == "Paris"
+        assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("kind", FAILURES)
 async def test_a_failure_that_stays_ends_after_the_retries_and_names_url_and_cause(kind: str) -> None:
     with serving(*[FAILURES[kind]] * 9) as server:
         with pytest.raises(BackboneFailed, match=CAUSES[kind]) as caught:
-            await ask(server, timeout_seconds=0.3, retries=1)
+            await ask(server, timeout_seconds=PATIENCE.get(kind, 10.0), retries=1)
         assert len(server.requests) == 2
     assert server.url in str(caught.value)
     assert "2 tries" in str(caught.value)
@@ -155,12 +159,17 @@ async def test_a_refusal_is_not_tried_again(status: int) -> None:
         assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("as_date", [False, True], ids=["seconds", "date"])
-async def test_retry_after_is_waited_for(as_date: bool) -> None:
-    value = formatdate(time.time() + 2, usegmt=True) if as_date else "0.4"
-    with serving(Act(429, {}, {"Retry-After": value})) as server:
+async def test_retry_after_is_waited_for() -> None:
+    with serving(Act(429, {}, {"Retry-After": "0.4"})) as server:
         await ask(server)
         assert server.times[1] - server.times[0] >= 0.4
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("12", 12), (formatdate(time.time() + 3600, usegmt=True), 3600), ("soon", 0), ("-5", 0)]
+)
+def test_retry_after_is_a_number_or_a_date(value: str, seconds: float) -> None:
+    assert _retry_after(httpx.Response(429, headers={"Retry-After": value})) == pytest.approx(seconds, rel=0.1)
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
