@@ -223,26 +223,20 @@ def test_light_and_dark_are_chosen_and_kept(page: Any, url: str) -> None:
 CONTRAST = Path(__file__).with_name("contrast.js").read_text(encoding="utf-8")
 
 
+NAMELESS = """() => [...document.querySelectorAll('button, input, select, textarea, a, [role=tree], [role=listbox]')]
+  .filter((e) => e.checkVisibility() && !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label')))
+  .map((e) => e.outerHTML)"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_has_enough_contrast(browser: Any, url: str, scheme: str) -> None:
+def test_every_text_has_contrast_and_every_control_a_name(browser: Any, url: str, scheme: str) -> None:
     page = browser.new_page(color_scheme=scheme, viewport={"width": 1400, "height": 900})
     for view in ("traces/untrained/q1@0/0:2", "compare/untrained/jade/q2", "training/trained"):
         page.goto(f"{url}#/{view}")
         page.locator(".detail, .compare .step, .chart .line").first.wait_for()
         assert page.evaluate(CONTRAST) == [], view
+        assert page.evaluate(NAMELESS) == [], view
     page.close()
-
-
-def test_every_control_has_a_name(page: Any, url: str) -> None:
-    for view in ("traces/untrained/q1@0/0:2", "compare/untrained/jade/q2", "training/trained"):
-        page.goto(f"{url}#/{view}")
-        page.locator(".detail, .compare .step, .chart .line").first.wait_for()
-        nameless = page.evaluate(
-            "() => [...document.querySelectorAll('button, input, select, textarea, a, [role=tree], [role=listbox]')]"
-            ".filter((e) => e.checkVisibility() && !(e.getAttribute('aria-label') || e.textContent.trim()"
-            " || e.closest('label'))).map((e) => e.outerHTML)"
-        )
-        assert nameless == [], view
 
 
 def test_a_link_far_down_the_list_is_brought_into_sight(page: Any, url: str) -> None:

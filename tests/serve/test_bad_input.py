@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import httpx
-import pytest
 from serve_builders import SIMPLE, make_app, make_crew, num_calls, serving
 
 NUM_BODIES = 1000
@@ -17,12 +18,14 @@ _WRONG_VALUES: tuple[Any, ...] = (None, 1, -1.5, True, [], {}, [[]], {"a": 1}, [
 
 def test_a_thousand_malformed_bodies_are_4xx_each() -> None:
     crew = make_crew()
-    with serving(make_app(crew)) as url, httpx.Client(base_url=url) as http:
+    with serving(make_app(crew)) as url, closing(HTTPConnection(url.removeprefix("http://"))) as http:
         for number, (path, body) in enumerate(malformed_bodies(random.Random(5))):
-            response = http.post(path, content=body, headers={"Content-Type": "application/json"})
-            assert 400 <= response.status_code < 500, (number, path, body[:200], response.text[:200])
-            assert response.json()["error"]["message"]
-        assert http.post("/v1/ask", json={"question": SIMPLE}).status_code == 200
+            http.request("POST", path, body, {"Content-Type": "application/json"})
+            response = http.getresponse()
+            said = response.read()
+            assert 400 <= response.status < 500, (number, path, body[:200], said[:200])
+            assert json.loads(said)["error"]["message"]
+        assert httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}).status_code == 200
     assert num_calls(crew) == 4
 
 
@@ -66,14 +69,15 @@ def _nested(path: str, dice: random.Random) -> bytes:
     return b'{"question":' + b"[" * depth + b"]" * depth + b',"messages":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}"
 
 
-@pytest.mark.parametrize(
-    "text", ["<script>alert(1)</script>", "a\x00b", "‮right to left", "😀" * 200, "'; DROP TABLE x"]
-)
-def test_strange_questions_are_only_questions(text: str) -> None:
+STRANGE = ("<script>alert(1)</script>", "a\x00b", "\u202eright to left", "😀" * 200, "'; DROP TABLE x")
+
+
+def test_strange_questions_are_only_questions() -> None:
     with serving(make_app()) as url:
-        reply = httpx.post(f"{url}/v1/ask", json={"question": text})
-    assert reply.status_code == 200
-    assert reply.json()["trace"]["question"]["text"] == text
+        for text in STRANGE:
+            reply = httpx.post(f"{url}/v1/ask", json={"question": text})
+            assert reply.status_code == 200, text
+            assert reply.json()["trace"]["question"]["text"] == text
 
 
 def test_a_body_of_another_kind_is_refused() -> None:

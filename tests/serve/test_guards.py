@@ -154,6 +154,14 @@ def test_cors_is_closed_unless_an_origin_is_named() -> None:
     assert "access-control-allow-origin" not in other.headers
 
 
+def test_an_allowed_origin_can_read_a_refusal(keys_file: Path) -> None:
+    config = make_config(cors_origins=("https://app.example",), keys_file=keys_file)
+    with serving(make_app(config=config)) as url:
+        refused = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, headers={"Origin": "https://app.example"})
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == "https://app.example"
+
+
 def test_too_large_a_body_or_question_is_413() -> None:
     config = make_config(max_body_bytes=2000, max_question_chars=50)
     crew = make_crew()

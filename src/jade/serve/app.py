@@ -50,7 +50,7 @@ def build_app(
     _add_service(app, tally, has_team=desk is not None)
     _add_page(app)
     _add_problems(app)
-    return Guard(_with_cors(app, config), config, keys, tally)
+    return _with_cors(Guard(app, config, keys, tally), config)
 
 
 def _add_service(app: FastAPI, tally: Tally, *, has_team: bool) -> None:
@@ -113,7 +113,8 @@ def _invalid(errors: Any) -> Problem:
     return Problem(422, "invalid_request", f"{place[:200]}: {first['msg']}")
 
 
-def _with_cors(app: FastAPI, config: ServeConfig) -> ASGIApp:
+def _with_cors(app: ASGIApp, config: ServeConfig) -> ASGIApp:
+    """Around the guard, so that pages which may call the API can also read its refusals."""
     if not config.cors_origins:
         return app
     return CORSMiddleware(

@@ -60,7 +60,7 @@ class Bucket:
 
 
 class Guard:
-    """The outermost layer of the server."""
+    """The layer around the application."""
 
     def __init__(self, app: ASGIApp, config: ServeConfig, keys: Keyring, tally: Tally) -> None:
         self._app = app
@@ -107,7 +107,7 @@ class Guard:
             raise Problem(421, "wrong_host", "this host name is not served here: see serve.allowed_hosts")
 
     def _identify(self, scope: Scope, headers: Headers) -> str:
-        if not self._keys or _is_public(scope["path"], scope["method"]):
+        if not self._keys or _is_public(scope["path"]):
             return ANONYMOUS
         kind, _, key = headers.get("authorization", "").partition(" ")
         holder = self._keys.holder(key.strip()) if kind.lower() == "bearer" else None
@@ -169,9 +169,8 @@ def _too_large(limit: int) -> Problem:
     return Problem(413, "body_too_large", f"the body is larger than {limit} bytes: send less")
 
 
-def _is_public(path: str, method: str) -> bool:
-    """CORS asks ahead without credentials, by OPTIONS; that reads nothing."""
-    return path in PUBLIC or path == PAGE or path.startswith(f"{PAGE}/") or method == "OPTIONS"
+def _is_public(path: str) -> bool:
+    return path in PUBLIC or path == PAGE or path.startswith(f"{PAGE}/")
 
 
 def _route(scope: Scope) -> str:

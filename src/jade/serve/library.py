@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from jade.serve.shelf import Files, Recent, Shelf, TraceFile
 
 METRICS = "metrics.jsonl"
 RUN_FILE = "run.json"
+LOOK_AGAIN_SECONDS = 2.0
 MAX_DEPTH = 3
 """Folders below the given one that are searched for runs."""
 Kind = Literal["traces", "evaluation", "training", "live"]
@@ -64,15 +66,19 @@ class Library:
     def __init__(self, paths: Sequence[Path] = (), recent: Recent | None = None) -> None:
         self._paths = [path.resolve() for path in paths]
         self._runs: dict[Found, Run] = {}
+        self._looked = -LOOK_AGAIN_SECONDS
         self._live = _live_run(recent) if recent else None
         for path in self._paths:
             if not any(_search(path)):
                 raise TraceUnreadable(f"{path}: no traces and no training run there; give a run folder or a trace file")
 
-    def runs(self) -> list[Run]:
-        for found in (found for path in self._paths for found in _search(path)):
-            if found not in self._runs:
-                self._runs[found] = self._open(found)
+    def runs(self, *, at_once: bool = False) -> list[Run]:
+        """All entries; folders are searched again at most once in a while, unless `at_once` is asked for."""
+        if at_once or time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS:
+            self._looked = time.monotonic()
+            for found in (found for path in self._paths for found in _search(path)):
+                if found not in self._runs:
+                    self._runs[found] = self._open(found)
         return [*([self._live] if self._live else []), *self._runs.values()]
 
     def run(self, name: str) -> Run | None:
@@ -108,6 +114,8 @@ def _search(path: Path, depth: int = 0) -> Iterator[Found]:
         yield from _evaluation(path)
     elif path.is_dir() and depth < MAX_DEPTH:
         for inner in sorted(path.iterdir()):
+            if inner.name.startswith("."):
+                continue
             if inner.is_dir() or (inner.suffix == ".jsonl" and _looks_like_traces(inner)):
                 yield from _search(inner, depth + 1)
 

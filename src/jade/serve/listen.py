@@ -36,6 +36,7 @@ def make_server(app: ASGIApp, config: ServeConfig) -> Server:
         uvicorn.Config(
             app,
             lifespan="off",
+            ws="none",
             log_level="warning",
             access_log=False,
             server_header=False,

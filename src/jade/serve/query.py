@@ -49,8 +49,8 @@ class Filter:
 def select(shelf: Shelf, wanted: Filter, sort: Sort = "order", *, descending: bool = False) -> list[Row]:
     """The rows that a filter keeps, sorted; what has no score comes last."""
     rows = shelf.look()
-    places: Iterable[int] = sorted(shelf.find(wanted.text)) if wanted.text.strip() else range(len(rows))
-    kept = [row for row in (rows[place] for place in places) if wanted.keeps(row)]
+    found = shelf.find(wanted.text) if wanted.text.strip() else None
+    kept = [row for place, row in enumerate(rows) if (found is None or place in found) and wanted.keeps(row)]
     if sort == "order":
         return kept[::-1] if descending else kept
     value = attrgetter(sort)
