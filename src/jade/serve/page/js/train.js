@@ -9,9 +9,10 @@ import { print } from "./route.js";
 const LOOK_AGAIN_MS = 2000;
 const QUIET_MS = 60_000;
 const MAX_PLANS = 7;
-const TILES = [["reward", "Reward"], ["outcome", "F1"], ["rounds", "Rounds"], ["retrievals", "Searches"], ["malformed", "Malformed"], ["approx_kl", "KL"], ["entropy", "Entropy"], ["speed", "Tokens/s"]];
+const TILES = [["loss", "Loss"], ["reward", "Reward"], ["outcome", "F1"], ["rounds", "Rounds"], ["retrievals", "Searches"], ["malformed", "Malformed"], ["approx_kl", "KL"], ["entropy", "Entropy"], ["speed", "Tokens/s"]];
 const CHARTS = [
   { title: "Reward", names: ["reward"] },
+  { title: "Loss of the warm start", names: ["loss"] },
   { title: "Outcome (F1)", names: ["outcome"], prefix: "outcome/" },
   { title: "Rounds and searches", names: ["rounds", "retrievals"] },
   { title: "Malformed output by role", prefix: "malformed/", format: percent },
@@ -33,7 +34,8 @@ export class TrainingView {
     this.charts = CHARTS.map((spec) => ({ ...spec, chart: new Chart(spec) }));
     this.events = h("section", { class: "card", "aria-label": "Guard events" });
     this.samples = h("section", { class: "card", "aria-label": "Sampled traces" });
-    const grid = h("div", { class: "charts" }, this.charts.slice(0, 2).map(({ chart }) => chart.element), this.charts[2].chart.element, this.plans.element, this.charts.slice(3).map(({ chart }) => chart.element));
+    const drawn = this.charts.map(({ chart }) => chart.element);
+    const grid = h("div", { class: "charts" }, drawn.slice(0, 4), this.plans.element, drawn.slice(4));
     this.element = h("div", { class: "view training" }, h("div", { class: "board" },
       h("div", { class: "board-head" }, this.title, this.pulse, h("label", { class: "smooth" }, "Smoothing", this.smoothing)),
       this.tiles, grid, this.events, this.samples));
@@ -93,14 +95,14 @@ export class TrainingView {
   }
 
   /** After a rollback an iteration is written again; the later line is the one that counts. */
-  #iterations(kind) {
-    const byNumber = new Map(this.rows.filter((row) => row.kind === kind).map((row) => [row.iteration, row]));
+  #iterations(...kinds) {
+    const byNumber = new Map(this.rows.filter((row) => kinds.includes(row.kind)).map((row) => [row.iteration, row]));
     return [...byNumber.values()].sort((a, b) => a.iteration - b.iteration);
   }
 
   #draw() {
     if (!this.element.isConnected || !this.rows) return;
-    const rows = this.#iterations("iteration");
+    const rows = this.#iterations("iteration", "fit");
     const dev = this.#iterations("dev");
     const guards = this.rows.filter((row) => row.kind === "guard");
     const domain = [Math.min(rows[0]?.iteration ?? 0, dev[0]?.iteration ?? Infinity), Math.max(rows.at(-1)?.iteration ?? 1, dev.at(-1)?.iteration ?? 0)];
@@ -130,6 +132,7 @@ export class TrainingView {
 }
 
 function withSpeed(row) {
+  if (typeof row.tokens_per_second === "number") return { ...row, speed: row.tokens_per_second };
   const trained = Object.entries(row).filter(([name]) => name.startsWith("tokens/")).reduce((sum, [, value]) => sum + value, 0);
   return trained && row.seconds ? { ...row, speed: trained / row.seconds } : row;
 }
