@@ -11,7 +11,7 @@ from statistics import fmean
 
 from jade.config import RewardConfig
 from jade.reward.metrics import exact_match
-from jade.reward.outcome import cost, outcome
+from jade.reward.outcome import assign_rewards, cost, outcome
 from jade.types import Malformed, Step, Trace
 
 
@@ -21,6 +21,7 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
     calls = [step for trace in traces for step in trace.steps if step.generation is not None]
     figures = {
         "reward": fmean(earned - paid for earned, paid in zip(outcomes, costs, strict=True)),
+        "step_reward": _step_reward(traces, cfg),
         "outcome": fmean(outcomes),
         "exact_match": fmean(exact_match(trace.answer, trace.question.answers) for trace in traces),
         "cost": fmean(costs),
@@ -34,6 +35,12 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
     return figures | by_role | dict(_by_dataset(traces, outcomes)) | _plans(traces)
+
+
+def _step_reward(traces: Sequence[Trace], cfg: RewardConfig) -> float:
+    """What a call earns on average, its own format penalty included: the quantity that learning raises."""
+    totals = [reward.total for trace in traces for reward in assign_rewards(trace, cfg).values()]
+    return fmean(totals) if totals else 0.0
 
 
 def _malformed(calls: Sequence[Step]) -> float:
