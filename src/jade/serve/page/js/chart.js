@@ -1,7 +1,7 @@
 // Small charts, drawn as SVG: lines over iterations, and shares stacked into an area. No library.
 
 import { h, put, s } from "./dom.js";
-import { compact } from "./format.js";
+import { compact, percent } from "./format.js";
 
 const BOX = { left: 42, right: 8, top: 10, bottom: 20 };
 
@@ -51,7 +51,7 @@ export class Chart {
     const values = ticks(this.y.low, this.y.high);
     const digits = Math.min(6, Math.max(...values.map((value) => String(value).split(".")[1]?.length ?? 0)));
     const plain = (value) => (Math.abs(value) >= 1e4 ? compact(value) : value.toFixed(digits));
-    const label = this.kind === "area" ? (value) => `${Math.round(value * 100)}%` : this.format === compact ? plain : this.format;
+    const label = this.kind === "area" || this.format === percent ? (value) => `${(value * 100).toFixed(Math.max(0, digits - 2))}%` : plain;
     const rows = values.map((value) => [
       s("line", { class: "grid", x1: BOX.left, x2: width - BOX.right, y1: this.y(value), y2: this.y(value) }),
       s("text", { class: "axis", x: BOX.left - 7, y: this.y(value) + 3.5, "text-anchor": "end" }, label(value)),
@@ -117,7 +117,7 @@ export class Chart {
   }
 
   #value(value) {
-    return this.kind === "area" ? `${Math.round(value * 100)}%` : this.format(value);
+    return (this.kind === "area" ? percent : this.format)(value);
   }
 
   #spoken() {

@@ -61,6 +61,7 @@ function follow() {
 function complete(given) {
   const able = offered();
   if (location.hash.length < 3 && !able.traces && able.ask) return { ...given, view: "ask" };
+  if (location.hash.length < 3 && library.runs[0]?.kind === "training") return { ...given, view: "training", run: library.runs[0].name };
   if (given.view === "traces" && !given.run) return { ...given, run: library.runs[0]?.name ?? "" };
   if (given.view === "training" && !given.run) return { ...given, run: library.runs.find((run) => run.kind === "training")?.name ?? "" };
   if (given.view === "compare" && !(given.before && given.after)) {

@@ -111,7 +111,7 @@ export class TracesView {
     const { run, key, step } = this.route;
     if (!key) {
       this.shown = "";
-      this.trace.clear(h("div", { class: "empty" }, h("strong", {}, "Choose a question"), "The team's work on it appears here, step by step."));
+      this.trace.clear(h("div", { class: "empty" }, h("strong", {}, "Choose a question"), "What the team did for it appears here, step by step. A run that has written no traces yet has an empty list."));
       put(this.stepPane);
       return;
     }

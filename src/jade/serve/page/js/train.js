@@ -139,8 +139,10 @@ function withSpeed(row) {
 
 function seriesOf({ names = [], prefix }, rows, dev) {
   const parts = prefix ? [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => name.startsWith(prefix))))].sort() : [];
-  const lines = [...names, ...parts].map((name, place) => ({ name: LABELS[name] ?? name.replace(prefix ?? "", ""), tone: toneOf(place), points: pointsOf(rows, name) }));
+  const all = [...names, ...parts].map((name, place) => ({ name: LABELS[name] ?? name.replace(prefix ?? "", ""), tone: toneOf(place), points: pointsOf(rows, name) }));
   const measured = names.length === 1 || prefix ? pointsOf(dev, names[0]) : [];
+  // A divergence that is not measured is written as zeros.
+  const lines = all.filter(({ name, points }) => name !== LABELS.reference_kl || points.some(([, value]) => value !== 0));
   const solo = lines.filter(({ points }) => points.length).length === 1;
   return [...lines.map((line) => (solo ? { ...line, name: "training" } : line)), ...(measured.length ? [{ name: "dev", tone: "s0", points: measured, dots: true }] : [])];
 }
