@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from learn_runs import make_config
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from jade.config import Config
+from jade.errors import ConfigError, TrainingStopped
+from jade.learn.checkpoint import Checkpoints, Progress
+from jade.learn.export import export_policy, export_run, find_checkpoint
+from jade.learn.learner import Learner
+from jade.learn.open import claim
+from jade.learn.policy import Policy, load_policy
+
+IDS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def trained(config: Config) -> Policy:
+    policy = load_policy(config.backbone, config.learn.policy)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for _, weight in policy.policy_parameters():
+            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+    return policy
+
+
+def logits_of(policy: Policy, tiny_model: Path) -> torch.Tensor:
+    """What the policy says, by a model that was given its weights one by one."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    own = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, weight in policy.sampler_weights():
+            own[name].copy_(weight)
+        return model(input_ids=IDS).logits
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_a_whole_model_loads_in_transformers_and_gives_the_same_logits(
+    tiny_model: Path, tmp_path: Path, adapt: str
+) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": adapt}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out", merge=True)
+    model = AutoModelForCausalLM.from_pretrained(out)
+    torch.testing.assert_close(model(input_ids=IDS).logits, logits_of(policy, tiny_model), atol=1e-6, rtol=1e-5)
+    assert AutoTokenizer.from_pretrained(out).chat_template
+    assert "jade" not in (out / "config.json").read_text()
+    assert not list(out.glob("*.bin"))
+
+
+def test_an_adapter_loads_in_peft_and_gives_the_same_logits(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out")
+    assert sorted(path.name for path in out.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), str(out))
+    torch.testing.assert_close(model(input_ids=IDS).logits, logits_of(policy, tiny_model), atol=1e-6, rtol=1e-5)
+    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == str(tiny_model)
+
+
+def test_an_exported_adapter_is_where_the_next_training_begins(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out")
+    again = load_policy(config.backbone.model_copy(update={"adapter": out}), config.learn.policy)
+    for (_, one), (_, other) in zip(policy.policy_parameters(), again.policy_parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_bfloat16_halves_the_size(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model)
+    policy = trained(config)
+    whole = export_policy(policy, config, tmp_path / "whole") / "model.safetensors"
+    half = export_policy(policy, config, tmp_path / "half", dtype="bfloat16") / "model.safetensors"
+    assert half.stat().st_size < 0.6 * whole.stat().st_size
+
+
+def make_run_folder(tiny_model: Path, folder: Path, best: int) -> Config:
+    config = make_config(tiny_model)
+    claim(config, folder, resume=False)
+    learner = Learner(trained(config), config.learn)
+    for iteration in (1, 2, 3):
+        progress = Progress(iteration, best_iteration=best, best=0.5 if best > 0 else None)
+        Checkpoints(folder / "checkpoints", keep=3).save(learner.policy, learner.optimiser, progress)
+    return config
+
+
+@pytest.mark.parametrize(("which", "best", "found"), [("best", 2, 2), ("best", -1, 3), ("newest", 2, 3), ("1", 2, 1)])
+def test_the_best_the_newest_or_a_numbered_checkpoint_is_exported(
+    tiny_model: Path, tmp_path: Path, which: str, best: int, found: int
+) -> None:
+    make_run_folder(tiny_model, tmp_path, best)
+    assert find_checkpoint(tmp_path, which).name == f"step-{found:06d}"
+
+
+def test_a_run_is_exported_from_its_folder_alone(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_run_folder(tiny_model, tmp_path / "run", best=-1)
+    out = export_run(tmp_path / "run", tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(out)
+    torch.testing.assert_close(
+        model(input_ids=IDS).logits, logits_of(trained(config), tiny_model), atol=1e-6, rtol=1e-5
+    )
+
+
+def test_a_folder_that_is_in_use_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:
+    make_run_folder(tiny_model, tmp_path / "run", best=-1)
+    with pytest.raises(ConfigError, match="not empty"):
+        export_run(tmp_path / "run", tmp_path / "run")
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tiny_model: Path, tmp_path: Path) -> None:
+    make_run_folder(tiny_model, tmp_path, best=-1)
+    with pytest.raises(TrainingStopped, match="step-000009 does not exist; there are step-000001"):
+        find_checkpoint(tmp_path, "9")
+    with pytest.raises(TrainingStopped, match="holds no checkpoint"):
+        find_checkpoint(tmp_path / "elsewhere", "best")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from learn_runs import make_config
+
+from jade.config import Config
+from jade.errors import TrainingStopped
+from jade.learn.journal import read_journal
+from jade.learn.policy import load_policy
+from jade.learn.warmstart.examples import TokenExample
+from jade.learn.warmstart.fit import Fit, schedule
+
+EXAMPLES = [TokenExample("AG", (n + 3, n + 4), (n + 50, n + 60, 0)) for n in range(20)]
+
+
+def make_fit(config: Config, folder: Path) -> Fit:
+    policy = load_policy(config.backbone, config.learn.policy.model_copy(update={"critic": "none"}))
+    return Fit(config, policy, EXAMPLES, folder)
+
+
+def make_fit_config(tiny_model: Path, **warmstart: object) -> Config:
+    base = {"epochs": 10, "learning_rate": 1e-2, "examples_per_step": 8, "checkpoint_every": 7}
+    return make_config(tiny_model, {"warmstart": base | warmstart})
+
+
+def test_a_fit_learns_its_examples(tiny_model: Path, tmp_path: Path) -> None:
+    fit = make_fit(make_fit_config(tiny_model, epochs=20), tmp_path)
+    fit.train()
+    losses = [row["loss"] for row in read_journal(tmp_path, "fit")]
+    assert losses[-1] < losses[0] / 2
+    assert fit.progress.iteration == fit.num_steps == 60
+
+
+def test_every_epoch_shows_every_example_once(tiny_model: Path, tmp_path: Path) -> None:
+    fit = make_fit(make_fit_config(tiny_model), tmp_path)
+    epochs = [[row for step in range(3 * e, 3 * e + 3) for row in fit._rows(step)] for e in range(2)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(20))
+    assert epochs[0] != epochs[1]
+
+
+def test_a_limit_in_minutes_leaves_a_checkpoint_to_go_on_from(tiny_model: Path, tmp_path: Path) -> None:
+    fit = make_fit(make_fit_config(tiny_model), tmp_path)
+    assert fit.train(minutes=1e-9).iteration == 0
+    assert fit.checkpoints.newest() is not None
+
+
+def test_a_fit_killed_between_checkpoints_repeats_what_was_lost(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_fit_config(tiny_model)
+    through = make_fit(config, tmp_path / "through")
+    through.train()
+    broken = make_fit(config, tmp_path / "broken")
+    broken.train()
+    broken.checkpoints.drop_after(28)
+    resumed = make_fit(config, tmp_path / "broken")
+    resumed.train()
+    for one, other in zip(through.policy.parameters(), resumed.policy.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_step_size_rises_and_falls_to_a_tenth() -> None:
+    sizes = [schedule(step, 100) for step in range(100)]
+    assert sizes[0] == pytest.approx(0.2)
+    assert max(sizes) == sizes[4] == 1.0
+    assert sizes[5:] == sorted(sizes[5:], reverse=True)
+    assert sizes[-1] == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_fit_that_fails_again_and_again_stops(tiny_model: Path, tmp_path: Path) -> None:
+    fit = make_fit(make_fit_config(tiny_model), tmp_path)
+    with torch.no_grad():
+        next(fit.policy.parameters())[3:] = torch.nan
+    with pytest.raises(TrainingStopped, match="not finite"):
+        fit.train()

@@ -1,0 +1,96 @@
+"""The verbs of learning, one after the other, as a user types them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learn_runs import make_config
+from typer.testing import CliRunner, Result
+
+from jade.cli.index import index_documents
+from jade.cli.main import app
+from jade.config import dump_config
+from jade.corpus.world import make_world, write_world
+from jade.errors import ConfigError
+from jade.learn.journal import read_journal
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("cli")
+    write_world(make_world(50, 20, 0), folder / "world")
+    index_documents([folder / "world" / "pages"], folder / "index")
+    train, dev = (str(folder / "world" / f"questions.{split}.jsonl") for split in ("train", "dev"))
+    return {
+        "retrieval": {"index": str(folder / "index"), "inline": True, "k": 1},
+        "warmstart": {"questions": [train], "held_out": [dev], "epochs": 1, "roles": ["P", "AG"], "per_role": 8},
+        "learn": {
+            "questions": [train],
+            "held_out": [dev],
+            "iterations": 2,
+            "policy": {"adapt": "lora", "lora_rank": 2},
+        },
+    }
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=True)
+
+
+def succeed(*arguments: object) -> Result:
+    result = invoke(*arguments)
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result
+
+
+def write_config(path: Path, tiny_model: Path, settings: dict[str, Any]) -> Path:
+    path.write_text(dump_config(make_config(tiny_model, settings)))
+    return path
+
+
+def test_from_gold_data_to_an_exported_policy(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
+    warm = write_config(tmp_path / "warm.toml", tiny_model, settings)
+    succeed("warmstart", warm, "--examples-only")
+    assert (tmp_path / "warm" / "examples.jsonl.gz").is_file()
+    succeed("warmstart", warm, "--resume")
+    adapter = tmp_path / "warm" / "adapter"
+    assert (adapter / "adapter_model.safetensors").is_file()
+
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    succeed("train", run, "--set", f"backbone.adapter='{adapter}'", "--set", "learn.iterations=1")
+    result = succeed("train", run, "--set", f"backbone.adapter='{adapter}'", "--resume")
+    assert "2 iterations done" in result.output
+    assert [row["iteration"] for row in read_journal(tmp_path / "run", "iteration")] == [1, 2]
+
+    assert "workflows.svg" in succeed("plot", tmp_path / "run").output
+    succeed("export", tmp_path / "run", "--out", tmp_path / "merged", "--merge", "--dtype", "bfloat16")
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
+
+
+def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    succeed("train", run, "--minutes", "0.0001")
+    result = invoke("train", run)
+    assert isinstance(result.exception, ConfigError)
+    assert "--resume" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ("learn.train_roles=['XY']", "learn.train_roles"),
+        ("reward.alpha=-1", "reward.alpha"),
+        ("retrieval.index='gone'", "retrieval.index"),
+        ("learn.credit.rule='none:such'", "learn.credit.rule"),
+    ],
+)
+def test_a_bad_config_leaves_nothing_behind(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, override: str, field: str
+) -> None:
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    result = invoke("train", run, "--set", override)
+    assert isinstance(result.exception, ConfigError)
+    assert field in str(result.exception)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from learn_builders import make_step, make_trace
+from rich.console import Console
+
+from jade.config import RewardConfig
+from jade.errors import ConfigError, TraceUnreadable
+from jade.learn.deadline import Deadline
+from jade.learn.figures import rollout_figures
+from jade.learn.guard import Alarm
+from jade.learn.journal import Journal, read_journal
+from jade.learn.plot import plot_run, smooth, top_plans
+from jade.learn.show import Lines, LiveTable, describe_plans, time_left, watch
+from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
+
+FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}
+PLANS = {"plan/QDS": 0.6, "plan/R,AG": 0.4}
+
+
+def make_planned(id: str, workflow: str, answer: str, *, error: str | None = None) -> Trace:
+    steps = (make_step(0, "P", action=Workflow(tuple(workflow.split(",")))), make_step(1, "AG", action=Malformed("x")))
+    node = Node("0", None, "Who?", "Who?", workflow=workflow)
+    question = Question("q", "Who?", ("Ada",), "nq" if answer else "hotpotqa")
+    return Trace(id, question, (node,), steps, answer, usage=Usage(2, 3, 1, 100, 20), error=error)
+
+
+def test_rollouts_are_summed_up_in_flat_figures() -> None:
+    traces = [
+        make_planned("a", "QDS", "Ada"),
+        make_planned("b", "R,AG", "Bob"),
+        make_planned("c", "R,AG", "", error="x"),
+    ]
+    figures = rollout_figures(traces, RewardConfig(alpha=0.3))
+    assert figures["outcome"] == pytest.approx(1 / 3)
+    assert figures["cost"] == pytest.approx(0.3)
+    assert figures["reward"] == pytest.approx(1 / 3 - 0.3)
+    # Half of the calls are malformed, at a penalty of 1 each.
+    assert figures["step_reward"] == pytest.approx(1 / 3 - 0.3 - 0.5)
+    assert (figures["malformed"], figures["malformed/P"], figures["malformed/AG"]) == (0.5, 0.0, 1.0)
+    assert figures["failed"] == pytest.approx(1 / 3)
+    assert figures["plan/R,AG"] == figures["top_plan"] == pytest.approx(2 / 3)
+    assert (figures["outcome/nq"], figures["outcome/hotpotqa"]) == (0.5, 0.0)
+
+
+def test_a_team_without_a_planner_has_no_plans_to_count() -> None:
+    figures = rollout_figures([make_trace([make_step(0, "AG")])], RewardConfig())
+    assert not [name for name in figures if "plan" in name]
+
+
+def test_a_journal_is_cut_back_to_where_a_checkpoint_was(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("iteration", 1, {"reward": 0.5})
+    mark = journal.num_bytes
+    journal.write("iteration", 2, {"reward": 0.6})
+    journal.cut_back(mark)
+    journal.write("dev", 1, {"reward": 0.7})
+    assert [(row["kind"], row["iteration"]) for row in read_journal(tmp_path)] == [("iteration", 1), ("dev", 1)]
+    assert [row["reward"] for row in read_journal(tmp_path, "dev")] == [0.7]
+
+
+def test_a_line_that_was_cut_off_in_writing_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"kind": "iteration", "iteration": 1}\n{"kind": "itera')
+    assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
+
+
+def test_a_folder_that_is_no_run_and_a_damaged_journal_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TraceUnreadable, match="not a training run"):
+        list(read_journal(tmp_path))
+    (tmp_path / "metrics.jsonl").write_text("junk\n")
+    with pytest.raises(TraceUnreadable, match="line 1"):
+        list(read_journal(tmp_path))
+
+
+def test_tensorboard_that_is_not_there_is_named_as_a_setting(tmp_path: Path) -> None:
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        with pytest.raises(ConfigError, match=r"learn\.tensorboard"):
+            Journal(tmp_path, tensorboard=True)
+    else:
+        journal = Journal(tmp_path, tensorboard=True)
+        journal.write("iteration", 1, {"reward": 0.5})
+        journal.close()
+        assert list((tmp_path / "tensorboard").iterdir())
+
+
+def make_journal(folder: Path, num: int = 8) -> Path:
+    journal = Journal(folder)
+    for iteration in range(1, num + 1):
+        journal.write("iteration", iteration, FIGURES | PLANS | {"outcome": iteration / 10})
+    journal.write("dev", 4, FIGURES)
+    journal.write("iteration", num, FIGURES | PLANS)
+    return folder
+
+
+def test_both_pictures_are_drawn_as_png_and_svg(tmp_path: Path) -> None:
+    paths = plot_run(make_journal(tmp_path), tmp_path / "plots")
+    assert [path.name for path in paths] == ["outcome.png", "outcome.svg", "workflows.png", "workflows.svg"]
+    assert all(path.stat().st_size > 3000 for path in paths)
+    assert "QDS" in paths[3].read_text() or paths[3].read_text().count("<path") > 5
+
+
+def test_a_run_without_an_iteration_has_nothing_to_draw(tmp_path: Path) -> None:
+    Journal(tmp_path)
+    with pytest.raises(TraceUnreadable, match="nothing to draw"):
+        plot_run(tmp_path, tmp_path / "plots")
+
+
+def test_the_mean_line_looks_back_only() -> None:
+    assert smooth([0.0, 1.0, 1.0, 1.0, 1.0, 1.0]) == [0.0, 0.5, 2 / 3, 0.75, 0.8, 1.0]
+
+
+def test_the_most_frequent_plans_get_an_area_of_their_own() -> None:
+    rows = [
+        {f"plan/{name}": share}
+        for name, share in zip("ABCDEFGH", (0.1, 0.9, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), strict=True)
+    ]
+    assert top_plans(rows) == ["B", "H", "G", "F", "E", "D"]
+
+
+def test_lines_say_what_happened_and_markup_in_it_stays_text() -> None:
+    out = io.StringIO()
+    with watch(Console(file=out, width=300)) as spectator:
+        assert isinstance(spectator, Lines)
+        spectator.iteration(3, 10, FIGURES | PLANS | {"seconds": 30.0, "tokens/P": 600.0})
+        spectator.dev(3, FIGURES)
+        spectator.alarm(4, Alarm("kl", "[red]far[/red]"), 2, 0.5)
+    text = out.getvalue()
+    assert "3/10 reward 0.250 outcome 0.500" in text
+    assert "QDS 60% R,AG 40% 20 tokens/s 3:30 left" in text
+    assert "4 guard: kl: [red]far[/red]; back to 2, step size times 0.5" in text
+
+
+def test_the_live_table_shows_the_last_iterations() -> None:
+    out = io.StringIO()
+    with LiveTable(Console(file=out, force_terminal=True, width=200)) as table:
+        for number in range(1, 20):
+            table.iteration(number, 20, FIGURES | PLANS | {"seconds": 1.0})
+        table.dev(19, FIGURES)
+        table.alarm(19, Alarm("kl", "far"), 2, 0.5)
+    assert "19/20" in out.getvalue()
+    assert "guard: kl: far" in out.getvalue()
+
+
+def test_a_terminal_gets_the_live_table() -> None:
+    with watch(Console(file=io.StringIO(), force_terminal=True)) as spectator:
+        assert isinstance(spectator, LiveTable)
+
+
+def test_plans_and_time_are_described_briefly() -> None:
+    assert (
+        describe_plans({f"plan/{n}": s for n, s in (("A", 0.1), ("B", 0.5), ("C", 0.3), ("D", 0.05))})
+        == "B 50% C 30% A 10%"
+    )
+    assert time_left(1, 3, {"seconds": 45.4}) == "1:31 left"
+
+
+def test_a_deadline_leaves_room_for_the_longest_unit_so_far() -> None:
+    now = [0.0]
+    deadline = Deadline(1.0, clock=lambda: now[0])
+    assert deadline.has_time()
+    with deadline.timing():
+        now[0] += 25
+    assert deadline.has_time()
+    with deadline.timing():
+        now[0] += 20
+    assert not deadline.has_time()
+    assert Deadline(None, clock=lambda: now[0]).has_time()
+
+
+def test_figures_survive_json(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("iteration", 1, {"reward": 0.1 + 0.2})
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["reward"] == 0.1 + 0.2
