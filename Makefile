@@ -84,5 +84,5 @@ $(VENV)/ready: $(VENV)/torch pyproject.toml
 
 $(VENV)/ready-dev: $(VENV)/ready
 	@echo "Installing what the tests need ..."
-	@$(PIP) -c $(VENV)/torch -e '.[local,dense,dev]'
+	@$(PIP) -c $(VENV)/torch -e '.[local,dense,serve,dev]'
 	@touch $@

@@ -144,7 +144,7 @@ async def test_methods_and_benchmarks_may_be_added_to_a_run(data: Path) -> None:
     ("fields", "settings", "difference"),
     [
         ({}, {"seed": 1}, r"seed \(0, now 1\)"),
-        ({}, {"backbone": {"model": "other"}}, r"backbone\.model \('smollm2-135m', now 'other'\)"),
+        ({}, {"backbone": {"model": "other"}}, r"backbone\.model \('jade-135m', now 'other'\)"),
         ({}, {"retrieval": {"k": 9}}, r"retrieval\.k \(5, now 9\)"),
         ({"limit": 3}, {}, r"limit \(None, now 3\)"),
     ],
