@@ -1,6 +1,8 @@
 // Texts whose colour stands out too little from what is behind them (WCAG AA: a ratio of 4.5).
 () => {
-  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", {
+    willReadFrequently: true,
+  });
 
   function mixed(colours) {
     canvas.clearRect(0, 0, 1, 1);
@@ -30,7 +32,14 @@
   }
 
   const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  const counts = (element) => hasText(element) && element.checkVisibility() && !element.closest("svg, option, .visually-hidden");
-  const poor = [...document.querySelectorAll("main *, header *")].filter((element) => counts(element) && ratio(element) < 4.5);
-  return [...new Set(poor.map((element) => `${element.className}: ${element.textContent.slice(0, 30)}: ${ratio(element).toFixed(2)}`))];
+  const counts = (element) =>
+    hasText(element) && element.checkVisibility() && !element.closest("svg, option, .visually-hidden");
+  const poor = [...document.querySelectorAll("main *, header *")].filter(
+    (element) => counts(element) && ratio(element) < 4.5,
+  );
+  return [
+    ...new Set(
+      poor.map((element) => `${element.className}: ${element.textContent.slice(0, 30)}: ${ratio(element).toFixed(2)}`),
+    ),
+  ];
 }

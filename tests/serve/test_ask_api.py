@@ -95,6 +95,16 @@ def test_a_failure_in_a_stream_is_its_last_event() -> None:
     assert "the model is gone" in str(data["message"])
 
 
+def test_a_long_silence_is_broken_by_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jade.serve.stream.QUIET_SECONDS", 0.03)
+    chat = {"messages": [{"role": "user", "content": SIMPLE}], "stream": True}
+    with serving(make_app(make_crew(delay_seconds=0.1))) as url, httpx.Client(base_url=url) as http:
+        for path, body in (("/v1/ask", {"question": SIMPLE, "stream": True}), ("/v1/chat/completions", chat)):
+            text = http.post(path, json=body).text
+            assert ": still working\n\n" in text
+            assert "Fernhill" in text
+
+
 def test_health_and_openapi_answer(http: httpx.Client) -> None:
     assert http.get("/healthz").json()["status"] == "ok"
     paths = http.get("/openapi.json").json()["paths"]

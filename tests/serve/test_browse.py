@@ -142,7 +142,10 @@ def test_a_run_that_begins_later_appears_by_itself(tmp_path: Path) -> None:
     library = Library([tmp_path])
     assert [run.title for run in library.runs()] == ["one"]
     append_traces(tmp_path / "asked.jsonl", make_traces())
-    assert sorted(run.title for run in library.runs(at_once=True)) == ["asked", "one"]
+    asked = library.run("asked")
+    assert asked is not None
+    assert len(asked.shelf.look()) == 4
+    assert sorted(run.title for run in library.runs()) == ["asked", "one"]
 
 
 def test_runs_of_the_same_title_have_names_of_their_own(tmp_path: Path) -> None:

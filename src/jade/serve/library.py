@@ -82,7 +82,9 @@ class Library:
         return [*([self._live] if self._live else []), *self._runs.values()]
 
     def run(self, name: str) -> Run | None:
-        return next((run for run in self.runs() if run.name == name), None)
+        """The entry of that name; for one that is not known the folders are searched again."""
+        known = {run.name: run for run in self.runs()}
+        return known.get(name) or {run.name: run for run in self.runs(at_once=True)}.get(name)
 
     def _open(self, found: Found) -> Run:
         taken = {run.name for run in self._runs.values()} | {"live"}

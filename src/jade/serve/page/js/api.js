@@ -28,7 +28,8 @@ export async function get(path, params = {}, { signal } = {}) {
 
 export const listRuns = () => get("/runs");
 export const listRows = (run, params, options) => get(`/runs/${encodeURIComponent(run)}/rows`, params, options);
-export const readTrace = (run, id, options) => get(`/runs/${encodeURIComponent(run)}/traces/${encodeURIComponent(id)}`, {}, options);
+export const readTrace = (run, id, options) =>
+  get(`/runs/${encodeURIComponent(run)}/traces/${encodeURIComponent(id)}`, {}, options);
 export const readCurves = (run, after) => get(`/runs/${encodeURIComponent(run)}/curves`, { after });
 export const compare = (params, options) => get("/compare", params, options);
 

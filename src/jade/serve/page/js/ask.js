@@ -9,18 +9,43 @@ import { TraceView } from "./traceview.js";
 export class AskView {
   constructor() {
     this.route = { view: "ask", step: "", params: {} };
-    this.input = h("textarea", { class: "field", rows: "2", "aria-label": "Your question", placeholder: "Ask the team a question about your documents", onkeydown: (event) => this.#key(event) });
+    this.input = h("textarea", {
+      class: "field",
+      rows: "2",
+      "aria-label": "Your question",
+      placeholder: "Ask the team a question about your documents",
+      onkeydown: (event) => this.#key(event),
+    });
     this.send = h("button", { class: "button primary", type: "submit" }, "Ask");
-    this.stop = h("button", { class: "button", type: "button", hidden: true, onclick: () => this.working?.abort() }, "Stop");
+    this.stop = h(
+      "button",
+      { class: "button", type: "button", hidden: true, onclick: () => this.working?.abort() },
+      "Stop",
+    );
     this.hint = h("span", { class: "muted small grow" }, "Enter asks, Shift+Enter makes a new line.");
     this.trace = new TraceView({ onStep: (step) => go({ ...this.route, step: step.id }, { quietly: true }) });
-    const form = h("form", { class: "ask-box" }, this.input, h("div", { class: "ask-line" }, this.hint, this.stop, this.send));
+    const form = h(
+      "form",
+      { class: "ask-box" },
+      this.input,
+      h("div", { class: "ask-line" }, this.hint, this.stop, this.send),
+    );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#ask();
     });
     this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step", hidden: true });
-    this.element = h("div", { class: "view ask no-step" }, h("section", { class: "pane ask-pane", "aria-label": "Ask" }, form, h("div", { class: "ask-result" }, this.trace.element)), this.stepPane);
+    this.element = h(
+      "div",
+      { class: "view ask no-step" },
+      h(
+        "section",
+        { class: "pane ask-pane", "aria-label": "Ask" },
+        form,
+        h("div", { class: "ask-result" }, this.trace.element),
+      ),
+      this.stepPane,
+    );
     this.steps = new Map();
   }
 
@@ -79,7 +104,13 @@ export class AskView {
     trace.steps.forEach((step) => this.steps.set(step.id, step));
     this.trace.show(trace, this.route.step);
     this.hint.textContent = "";
-    this.trace.head.append(h("p", {}, h("a", { href: print({ view: "traces", run: "live", key: trace.id, params: {} }) }, "Link to this trace")));
+    this.trace.head.append(
+      h(
+        "p",
+        {},
+        h("a", { href: print({ view: "traces", run: "live", key: trace.id, params: {} }) }, "Link to this trace"),
+      ),
+    );
     announce(`Answer: ${trace.answer || "none"}`);
     this.#showStep();
   }
@@ -94,6 +125,9 @@ export class AskView {
     this.element.classList.toggle("no-step", !step);
     this.trace.tree.select(this.route.step);
     const onClose = () => go({ ...this.route, step: "" }, { quietly: true });
-    put(this.stepPane, step ? detail(step, { phrases: this.trace.trace ? this.trace.phrases(step) : [], onClose }) : null);
+    put(
+      this.stepPane,
+      step ? detail(step, { phrases: this.trace.trace ? this.trace.phrases(step) : [], onClose }) : null,
+    );
   }
 }

@@ -11,7 +11,12 @@ export class Chart {
     Object.assign(this, { title, kind, format });
     this.legend = h("span", { class: "legend" });
     this.svg = s("svg", { role: "img", "aria-label": title });
-    this.element = h("figure", { class: `chart${wide ? " wide" : ""}` }, h("figcaption", {}, h("h2", {}, title), this.legend), this.svg);
+    this.element = h(
+      "figure",
+      { class: `chart${wide ? " wide" : ""}` },
+      h("figcaption", {}, h("h2", {}, title), this.legend),
+      this.svg,
+    );
     this.svg.addEventListener("pointermove", (event) => this.#point(event));
     this.svg.addEventListener("pointerleave", () => this.#leave());
     new ResizeObserver(() => this.data && this.draw(this.data)).observe(this.svg);
@@ -21,7 +26,9 @@ export class Chart {
     this.data = data;
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width) return;
-    this.series = data.series.filter((series) => series.points.length).map((series) => ({ ...series, soft: series.dots ? series.points : smooth(series.points, data.smoothing) }));
+    this.series = data.series
+      .filter((series) => series.points.length)
+      .map((series) => ({ ...series, soft: series.dots ? series.points : smooth(series.points, data.smoothing) }));
     // Many noisy lines on top of each other show nothing: then only their means are drawn.
     this.showRaw = data.smoothing > 0 && this.series.filter((series) => !series.dots).length <= 2;
     this.x = this.#scaleX(width, data.domain);
@@ -29,7 +36,13 @@ export class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this.svg.setAttribute("aria-label", this.#spoken());
     this.cursor = s("line", { class: "cursor", y1: BOX.top, y2: height - BOX.bottom, visibility: "hidden" });
-    put(this.svg, this.#axes(width, height), this.kind === "area" ? this.#areas() : this.#lines(), this.#marks(data.marks ?? [], height), this.cursor);
+    put(
+      this.svg,
+      this.#axes(width, height),
+      this.kind === "area" ? this.#areas() : this.#lines(),
+      this.#marks(data.marks ?? [], height),
+      this.cursor,
+    );
     this.#legend(null);
   }
 
@@ -41,7 +54,10 @@ export class Chart {
   }
 
   #scaleY(height) {
-    const values = this.kind === "area" ? [0, 1] : this.series.flatMap((series) => (this.showRaw ? series.points : series.soft).map((point) => point[1]));
+    const values =
+      this.kind === "area"
+        ? [0, 1]
+        : this.series.flatMap((series) => (this.showRaw ? series.points : series.soft).map((point) => point[1]));
     const [low, high] = bounds(values, this.kind === "area");
     const scale = (y) => height - BOX.bottom - ((y - low) / (high - low)) * (height - BOX.bottom - BOX.top);
     return Object.assign(scale, { low, high });
@@ -51,30 +67,47 @@ export class Chart {
     const values = ticks(this.y.low, this.y.high);
     const digits = Math.min(6, Math.max(...values.map((value) => String(value).split(".")[1]?.length ?? 0)));
     const plain = (value) => (Math.abs(value) >= 1e4 ? compact(value) : value.toFixed(digits));
-    const label = this.kind === "area" || this.format === percent ? (value) => `${(value * 100).toFixed(Math.max(0, digits - 2))}%` : plain;
+    const label =
+      this.kind === "area" || this.format === percent
+        ? (value) => `${(value * 100).toFixed(Math.max(0, digits - 2))}%`
+        : plain;
     const rows = values.map((value) => [
       s("line", { class: "grid", x1: BOX.left, x2: width - BOX.right, y1: this.y(value), y2: this.y(value) }),
       s("text", { class: "axis", x: BOX.left - 7, y: this.y(value) + 3.5, "text-anchor": "end" }, label(value)),
     ]);
     const [low, high] = this.data.domain;
-    const columns = wholeTicks(low, high, width).map((value) => s("text", { class: "axis", x: this.x(value), y: height - 4, "text-anchor": "middle" }, compact(value)));
+    const columns = wholeTicks(low, high, width).map((value) =>
+      s("text", { class: "axis", x: this.x(value), y: height - 4, "text-anchor": "middle" }, compact(value)),
+    );
     return [rows, columns];
   }
 
   #lines() {
     return this.series.map(({ points, soft, tone, dots }) => {
-      if (dots) return points.map(([x, y]) => s("circle", { class: `dot ${tone}`, cx: this.x(x), cy: this.y(y), r: 3.2 }));
-      const single = points.length === 1 ? s("circle", { class: `dot ${tone}`, cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3 }) : null;
-      return [this.showRaw ? s("path", { class: `raw ${tone}`, d: this.#path(points) }) : null, s("path", { class: `line ${tone}`, d: this.#path(soft) }), single];
+      if (dots)
+        return points.map(([x, y]) => s("circle", { class: `dot ${tone}`, cx: this.x(x), cy: this.y(y), r: 3.2 }));
+      const single =
+        points.length === 1
+          ? s("circle", { class: `dot ${tone}`, cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3 })
+          : null;
+      return [
+        this.showRaw ? s("path", { class: `raw ${tone}`, d: this.#path(points) }) : null,
+        s("path", { class: `line ${tone}`, d: this.#path(soft) }),
+        single,
+      ];
     });
   }
 
   #path(points) {
-    return points.map(([x, y], place) => `${place ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`).join("");
+    return points
+      .map(([x, y], place) => `${place ? "L" : "M"}${this.x(x).toFixed(1)} ${this.y(y).toFixed(1)}`)
+      .join("");
   }
 
   #areas() {
-    const xs = [...new Set(this.series.flatMap((series) => series.points.map((point) => point[0])))].sort((a, b) => a - b);
+    const xs = [...new Set(this.series.flatMap((series) => series.points.map((point) => point[0])))].sort(
+      (a, b) => a - b,
+    );
     let floor = xs.map(() => 0);
     return this.series.map(({ soft, tone }) => {
       const at = new Map(soft);
@@ -87,7 +120,13 @@ export class Chart {
   }
 
   #marks(marks, height) {
-    return marks.map(({ x, label }) => s("line", { class: "event", x1: this.x(x), x2: this.x(x), y1: BOX.top, y2: height - BOX.bottom }, s("title", {}, label)));
+    return marks.map(({ x, label }) =>
+      s(
+        "line",
+        { class: "event", x1: this.x(x), x2: this.x(x), y1: BOX.top, y2: height - BOX.bottom },
+        s("title", {}, label),
+      ),
+    );
   }
 
   #point(event) {
@@ -121,7 +160,9 @@ export class Chart {
   }
 
   #spoken() {
-    const parts = this.series.filter((series) => !series.dots).map(({ name, points }) => `${name} from ${this.#value(points[0][1])} to ${this.#value(points.at(-1)[1])}`);
+    const parts = this.series
+      .filter((series) => !series.dots)
+      .map(({ name, points }) => `${name} from ${this.#value(points[0][1])} to ${this.#value(points.at(-1)[1])}`);
     return `${this.title}: ${parts.join("; ") || "nothing yet"}`;
   }
 }
@@ -138,7 +179,9 @@ function bounds(values, exact) {
 function ticks(low, high) {
   const step = niceStep((high - low) / 4);
   const first = Math.ceil(low / step - 1e-9) * step;
-  return Array.from({ length: Math.floor((high - first) / step + 1e-9) + 1 }, (_, place) => Number((first + place * step).toPrecision(10)));
+  return Array.from({ length: Math.floor((high - first) / step + 1e-9) + 1 }, (_, place) =>
+    Number((first + place * step).toPrecision(10)),
+  );
 }
 
 function wholeTicks(low, high, width) {

@@ -9,7 +9,12 @@ import { go } from "./route.js";
 import { runOptions } from "./runs.js";
 import { TraceView } from "./traceview.js";
 
-const CHANGES = [["", "All questions"], ["better", "Better"], ["worse", "Worse"], ["same", "The same"]];
+const CHANGES = [
+  ["", "All questions"],
+  ["better", "Better"],
+  ["worse", "Worse"],
+  ["same", "The same"],
+];
 const SIDES = ["before", "after"];
 
 export class CompareView {
@@ -17,9 +22,18 @@ export class CompareView {
     this.library = library;
     this.route = { view: "compare", before: "", after: "", params: {} };
     this.pickers = Object.fromEntries(SIDES.map((side) => [side, this.#picker(side)]));
-    this.change = h("select", { class: "field", "aria-label": "Which questions", onchange: () => this.#param("change", this.change.value) },
-      CHANGES.map(([value, label]) => h("option", { value }, label)));
-    this.search = h("input", { class: "field", type: "search", placeholder: "Search", "aria-label": "Search", onchange: () => this.#param("q", this.search.value.trim()) });
+    this.change = h(
+      "select",
+      { class: "field", "aria-label": "Which questions", onchange: () => this.#param("change", this.change.value) },
+      CHANGES.map(([value, label]) => h("option", { value }, label)),
+    );
+    this.search = h("input", {
+      class: "field",
+      type: "search",
+      placeholder: "Search",
+      "aria-label": "Search",
+      onchange: () => this.#param("q", this.search.value.trim()),
+    });
     this.summary = h("div", { class: "compare-summary" });
     this.list = new List({
       label: "Questions of both runs",
@@ -29,14 +43,29 @@ export class CompareView {
       onOpen: (pair) => go({ ...this.route, question: pair.before.question_id, side: "", step: "" }),
       onError: (error) => put(this.summary, h("p", { class: "notice bad" }, error.message)),
     });
-    this.traces = Object.fromEntries(SIDES.map((side) => [side, new TraceView({ brief: true, onStep: (step) => go({ ...this.route, side, step: step.id }, { quietly: true }) })]));
+    this.traces = Object.fromEntries(
+      SIDES.map((side) => [
+        side,
+        new TraceView({ brief: true, onStep: (step) => go({ ...this.route, side, step: step.id }, { quietly: true }) }),
+      ]),
+    );
     this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step", hidden: true });
-    this.element = h("div", { class: "view compare" }, this.#left(), SIDES.map((side) => this.#side(side)), this.stepPane);
+    this.element = h(
+      "div",
+      { class: "view compare" },
+      this.#left(),
+      SIDES.map((side) => this.#side(side)),
+      this.stepPane,
+    );
     this.pairs = new Map();
   }
 
   #picker(side) {
-    return h("select", { class: "field", "aria-label": side, onchange: (event) => go({ ...this.route, [side]: event.target.value, question: "", side: "", step: "" }) });
+    return h("select", {
+      class: "field",
+      "aria-label": side,
+      onchange: (event) => go({ ...this.route, [side]: event.target.value, question: "", side: "", step: "" }),
+    });
   }
 
   #param(name, value) {
@@ -45,24 +74,48 @@ export class CompareView {
 
   #left() {
     const swap = () => go({ ...this.route, before: this.route.after, after: this.route.before, side: "", step: "" });
-    const top = h("div", { class: "compare-top" },
-      h("div", { class: "compare-pick" },
+    const top = h(
+      "div",
+      { class: "compare-top" },
+      h(
+        "div",
+        { class: "compare-pick" },
         h("label", {}, "Before", this.pickers.before),
-        h("button", { class: "button quiet icon", type: "button", "aria-label": "Swap the two runs", onclick: swap }, icon("swap")),
-        h("label", {}, "After", this.pickers.after)),
-      this.summary);
-    return h("section", { class: "pane list-pane", "aria-label": "Questions" }, top, h("div", { class: "list-tools" }, h("div", { class: "filters" }, this.search, this.change)), this.list.element);
+        h(
+          "button",
+          { class: "button quiet icon", type: "button", "aria-label": "Swap the two runs", onclick: swap },
+          icon("swap"),
+        ),
+        h("label", {}, "After", this.pickers.after),
+      ),
+      this.summary,
+    );
+    return h(
+      "section",
+      { class: "pane list-pane", "aria-label": "Questions" },
+      top,
+      h("div", { class: "list-tools" }, h("div", { class: "filters" }, this.search, this.change)),
+      this.list.element,
+    );
   }
 
   #side(side) {
     this[`${side}Title`] = h("div", { class: `side-title ${side}` });
-    return h("section", { class: "pane tree-pane", "aria-label": side === "before" ? "Before" : "After" }, this[`${side}Title`], this.traces[side].element);
+    return h(
+      "section",
+      { class: "pane tree-pane", "aria-label": side === "before" ? "Before" : "After" },
+      this[`${side}Title`],
+      this.traces[side].element,
+    );
   }
 
   async show(route) {
     const last = this.route;
     this.route = route;
-    const changed = last.before !== route.before || last.after !== route.after || JSON.stringify(last.params) !== JSON.stringify(route.params);
+    const changed =
+      last.before !== route.before ||
+      last.after !== route.after ||
+      JSON.stringify(last.params) !== JSON.stringify(route.params);
     for (const side of SIDES) {
       put(this.pickers[side], runOptions(this.library.runs));
       this.pickers[side].value = route[side];
@@ -83,7 +136,8 @@ export class CompareView {
 
   #openFirst() {
     const [first] = this.pairs.values();
-    if (first && matchMedia("(min-width: 761px)").matches) go({ ...this.route, question: first.before.question_id }, { quietly: true });
+    if (first && matchMedia("(min-width: 761px)").matches)
+      go({ ...this.route, question: first.before.question_id }, { quietly: true });
     else SIDES.forEach((side) => this.traces[side].clear());
   }
 
@@ -104,12 +158,16 @@ export class CompareView {
       this.shown = wanted;
       const pair = this.pairs.get(this.route.question);
       if (!pair) {
-        SIDES.forEach((side) => this.traces[side].clear(h("p", { class: "notice warn" }, "This question is not in both runs.")));
+        SIDES.forEach((side) =>
+          this.traces[side].clear(h("p", { class: "notice warn" }, "This question is not in both runs.")),
+        );
         return;
       }
       const traces = await Promise.all(SIDES.map((side) => readTrace(this.route[side], pair[side].key)));
       if (this.shown !== wanted) return;
-      SIDES.forEach((side, place) => this.traces[side].show(traces[place], this.route.side === side ? this.route.step : ""));
+      SIDES.forEach((side, place) =>
+        this.traces[side].show(traces[place], this.route.side === side ? this.route.step : ""),
+      );
     }
     this.#showStep();
   }
@@ -143,16 +201,46 @@ export class CompareView {
 function summaryOf(summary) {
   if (!summary.num) return h("p", { class: "muted small" }, "These runs have no question in common.");
   const { better, same, worse } = summary.changes;
-  const rows = [["F1", "score", 3], ["Rounds", "rounds", 2], ["Searches", "retrievals", 2], ["Tokens", "tokens", 0]];
+  const rows = [
+    ["F1", "score", 3],
+    ["Rounds", "rounds", 2],
+    ["Searches", "retrievals", 2],
+    ["Tokens", "tokens", 0],
+  ];
   return [
     h("p", { class: "small muted" }, plural(summary.num, "shared question")),
-    h("dl", { class: "shifts" }, rows.filter(([, name]) => summary.before[name] !== null && summary.after[name] !== null).map(([title, name, digits]) => {
-      const [old, fresh] = [summary.before[name], summary.after[name]];
-      return [h("dt", {}, title), h("dd", {}, `${fixed(old, digits)} → ${fixed(fresh, digits)}`),
-        h("dd", { class: `delta ${name === "score" ? tone(fresh - old) : "muted"}` }, digits ? signedTo(fresh - old, digits) : `${fresh >= old ? "+" : "−"}${count(Math.abs(fresh - old))}`)];
-    })),
-    h("div", { class: "split", role: "img", "aria-label": `${better} better, ${same} the same, ${worse} worse` }, [better, same, worse].map(share)),
-    h("p", { class: "small" }, h("span", { class: "gain-better" }, `${count(better)} better`), " · ", h("span", { class: "muted" }, `${count(same)} same`), " · ", h("span", { class: "gain-worse" }, `${count(worse)} worse`)),
+    h(
+      "dl",
+      { class: "shifts" },
+      rows
+        .filter(([, name]) => summary.before[name] !== null && summary.after[name] !== null)
+        .map(([title, name, digits]) => {
+          const [old, fresh] = [summary.before[name], summary.after[name]];
+          return [
+            h("dt", {}, title),
+            h("dd", {}, `${fixed(old, digits)} → ${fixed(fresh, digits)}`),
+            h(
+              "dd",
+              { class: `delta ${name === "score" ? tone(fresh - old) : "muted"}` },
+              digits ? signedTo(fresh - old, digits) : `${fresh >= old ? "+" : "−"}${count(Math.abs(fresh - old))}`,
+            ),
+          ];
+        }),
+    ),
+    h(
+      "div",
+      { class: "split", role: "img", "aria-label": `${better} better, ${same} the same, ${worse} worse` },
+      [better, same, worse].map(share),
+    ),
+    h(
+      "p",
+      { class: "small" },
+      h("span", { class: "gain-better" }, `${count(better)} better`),
+      " · ",
+      h("span", { class: "muted" }, `${count(same)} same`),
+      " · ",
+      h("span", { class: "gain-worse" }, `${count(worse)} worse`),
+    ),
   ];
 }
 
@@ -168,10 +256,23 @@ const tone = (value) => (value > 0 ? "gain-better" : value < 0 ? "gain-worse" : 
 
 function pairChildren(pair) {
   return [
-    h("div", { class: "row-top" },
+    h(
+      "div",
+      { class: "row-top" },
       h("div", { class: "row-question", title: pair.before.question }, pair.before.question),
-      h("span", { class: `row-score gain-${pair.change}` }, pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain))),
+      h(
+        "span",
+        { class: `row-score gain-${pair.change}` },
+        pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain),
+      ),
+    ),
     h("div", { class: "row-answer" }, `${pair.before.answer || "none"} → ${pair.after.answer || "none"}`),
-    h("div", { class: "row-tags" }, h("span", { class: "tag mono" }, pair.before.workflow || "none"), h("span", { class: "muted" }, "→"), h("span", { class: "tag mono" }, pair.after.workflow || "none")),
+    h(
+      "div",
+      { class: "row-tags" },
+      h("span", { class: "tag mono" }, pair.before.workflow || "none"),
+      h("span", { class: "muted" }, "→"),
+      h("span", { class: "tag mono" }, pair.after.workflow || "none"),
+    ),
   ];
 }

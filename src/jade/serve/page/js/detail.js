@@ -6,13 +6,17 @@ import { highlighted } from "./highlight.js";
 
 /** `phrases` are marked in the passages; `onClose` leaves the step. */
 export function detail(step, { phrases = [], onClose } = {}) {
-  return h("article", { class: "detail", "aria-label": `Step ${step.id}`, data: { role: step.role } },
+  return h(
+    "article",
+    { class: "detail", "aria-label": `Step ${step.id}`, data: { role: step.role } },
     head(step, onClose),
     facts(step),
     step.error ? h("p", { class: "notice bad", role: "alert" }, step.error) : null,
     step.malformed ? malformed(step) : null,
     step.applied ? section(step.malformed ? "What ran instead" : "Action", action(step.applied)) : null,
-    step.output === null ? section("Query", h("div", { class: "box" }, step.question)) : section("Output", h("pre", { class: "box" }, step.output || "(empty)")),
+    step.output === null
+      ? section("Query", h("div", { class: "box" }, step.question))
+      : section("Output", h("pre", { class: "box" }, step.output || "(empty)")),
     step.reward ? reward(step.reward) : null,
     step.passages.length ? passages(step, phrases) : null,
     step.prompt ? prompt(step.prompt) : null,
@@ -20,12 +24,23 @@ export function detail(step, { phrases = [], onClose } = {}) {
 }
 
 function head(step, onClose) {
-  return h("header", { class: "detail-head" },
+  return h(
+    "header",
+    { class: "detail-head" },
     h("span", { class: "chip", data: { role: step.role } }, step.role),
     h("h2", {}, step.title),
     h("span", { class: "muted small num" }, `node ${step.node} · round ${step.round}`),
-    h("span", { class: "trace-tools" },
-      onClose ? h("button", { class: "button quiet icon", type: "button", "aria-label": "Close the step", onclick: onClose }, icon("close")) : null),
+    h(
+      "span",
+      { class: "trace-tools" },
+      onClose
+        ? h(
+            "button",
+            { class: "button quiet icon", type: "button", "aria-label": "Close the step", onclick: onClose },
+            icon("close"),
+          )
+        : null,
+    ),
   );
 }
 
@@ -40,11 +55,20 @@ function facts(step) {
     made?.policy_version ? ["Policy", `v${made.policy_version}`] : null,
     !made && ["Found", `${step.passages.length}`],
   ];
-  return h("dl", { class: "facts" }, rows.filter(Boolean).map(([name, value]) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, value))));
+  return h(
+    "dl",
+    { class: "facts" },
+    rows.filter(Boolean).map(([name, value]) => h("div", { class: "fact" }, h("dt", {}, name), h("dd", {}, value))),
+  );
 }
 
 function malformed(step) {
-  return h("p", { class: "notice bad" }, `Malformed: ${step.malformed}. `, step.applied ? "The stated fallback ran." : "Nothing could run instead.");
+  return h(
+    "p",
+    { class: "notice bad" },
+    `Malformed: ${step.malformed}. `,
+    step.applied ? "The stated fallback ran." : "Nothing could run instead.",
+  );
 }
 
 function section(title, ...children) {
@@ -52,11 +76,23 @@ function section(title, ...children) {
 }
 
 const SHOWN = {
-  Workflow: ({ modules }) => h("div", { class: "modules" }, modules.flatMap((code, place) => [
-    place ? h("span", { class: "arrow", "aria-hidden": "true" }, "→") : null, h("span", { class: "chip", data: { role: code } }, code),
-  ])),
-  SubQuestions: ({ questions }) => h("ol", { class: "subquestions" }, questions.map((question) => h("li", {}, h("span", {}, question)))),
-  Selection: ({ indices }) => (indices.length ? indices.map((index) => `Document${index}`).join(", ") : "None of the documents"),
+  Workflow: ({ modules }) =>
+    h(
+      "div",
+      { class: "modules" },
+      modules.flatMap((code, place) => [
+        place ? h("span", { class: "arrow", "aria-hidden": "true" }, "→") : null,
+        h("span", { class: "chip", data: { role: code } }, code),
+      ]),
+    ),
+  SubQuestions: ({ questions }) =>
+    h(
+      "ol",
+      { class: "subquestions" },
+      questions.map((question) => h("li", {}, h("span", {}, question))),
+    ),
+  Selection: ({ indices }) =>
+    indices.length ? indices.map((index) => `Document${index}`).join(", ") : "None of the documents",
 };
 
 function action(taken) {
@@ -65,34 +101,59 @@ function action(taken) {
 }
 
 function reward({ outcome, cost, format, total }) {
-  return section("Reward", h("div", { class: "box sum" },
-    h("b", {}, signed(total)), h("span", { class: "muted" }, "="),
-    h("span", {}, `outcome ${outcome.toFixed(2)}`), h("span", {}, `− cost ${cost.toFixed(2)}`),
-    format ? h("span", { class: "reward minus" }, `format ${signed(format)}`) : null,
-  ));
+  return section(
+    "Reward",
+    h(
+      "div",
+      { class: "box sum" },
+      h("b", {}, signed(total)),
+      h("span", { class: "muted" }, "="),
+      h("span", {}, `outcome ${outcome.toFixed(2)}`),
+      h("span", {}, `− cost ${cost.toFixed(2)}`),
+      format ? h("span", { class: "reward minus" }, `format ${signed(format)}`) : null,
+    ),
+  );
 }
 
 function passages(step, phrases) {
   const numChosen = step.passages.filter((passage) => passage.chosen).length;
   const judged = step.passages.some((passage) => passage.chosen !== null);
-  const title = judged ? `Passages, ${numChosen} of ${step.passages.length} used` : `Passages (${step.passages.length})`;
-  return section(title, h("ol", { class: "passages" }, step.passages.map((passage, place) => card(passage, place, phrases))));
+  const title = judged
+    ? `Passages, ${numChosen} of ${step.passages.length} used`
+    : `Passages (${step.passages.length})`;
+  return section(
+    title,
+    h(
+      "ol",
+      { class: "passages" },
+      step.passages.map((passage, place) => card(passage, place, phrases)),
+    ),
+  );
 }
 
 function card(passage, place, phrases) {
   const state = passage.chosen === null ? "" : passage.chosen ? " chosen" : " left";
-  return h("li", { class: `passage${state}` },
-    h("div", { class: "passage-head" },
+  return h(
+    "li",
+    { class: `passage${state}` },
+    h(
+      "div",
+      { class: "passage-head" },
       h("span", { class: "mono muted" }, place),
       h("span", { class: "passage-title" }, highlighted(passage.title || passage.id, phrases)),
-      passage.chosen ? h("span", { class: "tag good" }, "selected") : null),
+      passage.chosen ? h("span", { class: "tag good" }, "selected") : null,
+    ),
     h("p", { class: "passage-text" }, highlighted(passage.text, phrases)),
-    h("p", { class: "passage-source" }, [passage.source || passage.id, passage.score ? ` · score ${passage.score.toFixed(2)}` : ""]),
+    h("p", { class: "passage-source" }, [
+      passage.source || passage.id,
+      passage.score ? ` · score ${passage.score.toFixed(2)}` : "",
+    ]),
   );
 }
 
 function prompt({ system, user }) {
-  return section("Prompt",
+  return section(
+    "Prompt",
     h("details", { class: "box" }, h("summary", {}, "Instruction of the role"), h("pre", {}, system)),
     h("details", { class: "box" }, h("summary", {}, "What it was shown"), h("pre", {}, user)),
   );

@@ -52,7 +52,12 @@ const ICONS = {
 
 export function icon(name) {
   const path = s("path", {
-    d: ICONS[name], fill: "none", stroke: "currentColor", "stroke-width": 1.5, "stroke-linecap": "round", "stroke-linejoin": "round",
+    d: ICONS[name],
+    fill: "none",
+    stroke: "currentColor",
+    "stroke-width": 1.5,
+    "stroke-linecap": "round",
+    "stroke-linejoin": "round",
   });
   return s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, path);
 }

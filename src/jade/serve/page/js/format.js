@@ -23,7 +23,9 @@ export function signed(value) {
 
 export function seconds(value) {
   if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
-  return value < 60 ? `${value.toFixed(value < 10 ? 2 : 1)} s` : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  return value < 60
+    ? `${value.toFixed(value < 10 ? 2 : 1)} s`
+    : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
 }
 
 export function plural(number, word) {
@@ -42,7 +44,8 @@ const ACTIONS = {
   Workflow: (action) => action.modules.join(","),
   SubQuestions: (action) => action.questions.join("  ·  "),
   Query: (action) => action.text,
-  Selection: (action) => (action.indices.length ? action.indices.map((index) => `Document${index}`).join(", ") : "none of the documents"),
+  Selection: (action) =>
+    action.indices.length ? action.indices.map((index) => `Document${index}`).join(", ") : "none of the documents",
   Answer: (action) => action.text || "no answer",
   Note: (action) => action.text,
 };
@@ -51,7 +54,8 @@ const ACTIONS = {
 export function summarise(step) {
   if (step.error) return step.error;
   if (step.malformed) return step.applied ? `malformed, ran ${describe(step.applied)}` : `malformed: ${step.malformed}`;
-  if (step.applied?.kind === "Selection" && step.applied.indices.length) return `${step.applied.indices.length} of ${step.passages.length}: ${titles(step.passages.filter((p) => p.chosen))}`;
+  if (step.applied?.kind === "Selection" && step.applied.indices.length)
+    return `${step.applied.indices.length} of ${step.passages.length}: ${titles(step.passages.filter((p) => p.chosen))}`;
   if (step.applied) return describe(step.applied);
   if (step.output === null) return `${plural(step.passages.length, "passage")}: ${titles(step.passages)}`;
   return "nothing";

@@ -19,9 +19,15 @@ export function highlighted(text, phrases) {
 function patternOf(phrases) {
   const wanted = [...new Set(phrases.map(bare))].filter((phrase) => !PLAIN.has(phrase.toLowerCase()));
   if (!wanted.length) return null;
-  const words = wanted.sort((a, b) => b.length - a.length).map((phrase) => phrase.split(/\s+/).map(escape).join("\\s+"));
+  const words = wanted
+    .sort((a, b) => b.length - a.length)
+    .map((phrase) => phrase.split(/\s+/).map(escape).join("\\s+"));
   return new RegExp(`(?<![\\p{L}\\p{N}])(?:${words.join("|")})(?![\\p{L}\\p{N}])`, "giu");
 }
 
-const bare = (phrase) => (phrase ?? "").trim().replace(/^(?:the|an?)\s+/i, "").replace(/[.,;:!?]+$/, "");
+const bare = (phrase) =>
+  (phrase ?? "")
+    .trim()
+    .replace(/^(?:the|an?)\s+/i, "")
+    .replace(/[.,;:!?]+$/, "");
 const escape = (word) => word.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");

@@ -11,10 +11,18 @@ export class List {
   constructor({ label, fetchPage, render, idOf, onOpen, onLoad, onError }) {
     Object.assign(this, { fetchPage, render, idOf, onOpen, onLoad, onError });
     this.space = h("div", { class: "list-space" });
-    this.element = h("div", {
-      class: "list", role: "listbox", tabindex: "0", "aria-label": label,
-      onscroll: () => this.#paint(), onkeydown: (event) => this.#key(event),
-    }, this.space);
+    this.element = h(
+      "div",
+      {
+        class: "list",
+        role: "listbox",
+        tabindex: "0",
+        "aria-label": label,
+        onscroll: () => this.#paint(),
+        onkeydown: (event) => this.#key(event),
+      },
+      this.space,
+    );
     new ResizeObserver(() => this.#paint()).observe(this.element);
     this.selected = "";
     this.rows = new Map();
@@ -74,7 +82,10 @@ export class List {
 
   #paint() {
     const top = Math.max(Math.floor(this.element.scrollTop / ROW) - MARGIN, 0);
-    const bottom = Math.min(Math.ceil((this.element.scrollTop + this.element.clientHeight) / ROW) + MARGIN, this.matched);
+    const bottom = Math.min(
+      Math.ceil((this.element.scrollTop + this.element.clientHeight) / ROW) + MARGIN,
+      this.matched,
+    );
     for (const [place, row] of this.rows) {
       if (place < top || place >= bottom) {
         row.remove();
@@ -89,7 +100,13 @@ export class List {
     if (!item) this.#fetch(Math.floor(place / PAGE));
     let row = this.rows.get(place);
     if (!row) {
-      row = h("div", { class: item ? "row" : "row loading", role: "option", id: `row-${place}`, "aria-setsize": this.matched, "aria-posinset": place + 1 });
+      row = h("div", {
+        class: item ? "row" : "row loading",
+        role: "option",
+        id: `row-${place}`,
+        "aria-setsize": this.matched,
+        "aria-posinset": place + 1,
+      });
       row.style.top = `${place * ROW}px`;
       if (item) {
         put(row, this.render(item));

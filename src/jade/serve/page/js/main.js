@@ -34,7 +34,8 @@ async function start() {
   try {
     await refresh();
   } catch (error) {
-    if (error.status !== 401) put(main, h("div", { class: "empty" }, h("strong", {}, "The server does not answer"), error.message));
+    if (error.status !== 401)
+      put(main, h("div", { class: "empty" }, h("strong", {}, "The server does not answer"), error.message));
     return;
   }
   follow();
@@ -61,9 +62,11 @@ function follow() {
 function complete(given) {
   const able = offered();
   if (location.hash.length < 3 && !able.traces && able.ask) return { ...given, view: "ask" };
-  if (location.hash.length < 3 && library.runs[0]?.kind === "training") return { ...given, view: "training", run: library.runs[0].name };
+  if (location.hash.length < 3 && library.runs[0]?.kind === "training")
+    return { ...given, view: "training", run: library.runs[0].name };
   if (given.view === "traces" && !given.run) return { ...given, run: library.runs[0]?.name ?? "" };
-  if (given.view === "training" && !given.run) return { ...given, run: library.runs.find((run) => run.kind === "training")?.name ?? "" };
+  if (given.view === "training" && !given.run)
+    return { ...given, run: library.runs.find((run) => run.kind === "training")?.name ?? "" };
   if (given.view === "compare" && !(given.before && given.after)) {
     const names = library.runs.filter((run) => run.kind !== "live").map((run) => run.name);
     const before = given.before || names.find((name) => name !== given.after) || "";
@@ -74,8 +77,12 @@ function complete(given) {
 
 function drawBar() {
   const able = offered();
-  put(document.getElementById("tabs"), Object.keys(TITLES).filter((name) => able[name] || name === route.view).map((name) =>
-    h("a", { href: `#/${name}`, "aria-current": name === route.view ? "page" : null }, TITLES[name])));
+  put(
+    document.getElementById("tabs"),
+    Object.keys(TITLES)
+      .filter((name) => able[name] || name === route.view)
+      .map((name) => h("a", { href: `#/${name}`, "aria-current": name === route.view ? "page" : null }, TITLES[name])),
+  );
   const choices = library.runs.filter((run) => route.view !== "training" || run.kind === "training");
   picker.hidden = !["traces", "training"].includes(route.view) || choices.length < 2;
   put(picker, runOptions(choices));
@@ -87,8 +94,21 @@ function chooseRun(name) {
 }
 
 function askForKey() {
-  const input = h("input", { class: "field", type: "password", autocomplete: "off", "aria-label": "API key", placeholder: "API key" });
-  const form = h("form", { class: "gate" }, h("h1", {}, "This server needs a key"), h("p", { class: "muted" }, "It is kept in this tab only."), input, h("button", { class: "button primary" }, "Enter"));
+  const input = h("input", {
+    class: "field",
+    type: "password",
+    autocomplete: "off",
+    "aria-label": "API key",
+    placeholder: "API key",
+  });
+  const form = h(
+    "form",
+    { class: "gate" },
+    h("h1", {}, "This server needs a key"),
+    h("p", { class: "muted" }, "It is kept in this tab only."),
+    input,
+    h("button", { class: "button primary" }, "Enter"),
+  );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     setKey(input.value.trim());

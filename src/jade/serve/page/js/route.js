@@ -13,7 +13,9 @@ export function parse(hash) {
   const [view = "", ...parts] = path.split("/").map(decode);
   const known = view in NAMES ? view : "traces";
   const route = { view: known, params: Object.fromEntries(new URLSearchParams(query)) };
-  NAMES[known].forEach((name, place) => { route[name] = parts[place] ?? ""; });
+  NAMES[known].forEach((name, place) => {
+    route[name] = parts[place] ?? "";
+  });
   return route;
 }
 

@@ -4,6 +4,11 @@ import { h } from "./dom.js";
 
 export function runOptions(runs) {
   const groups = [...new Set(runs.map((run) => run.group))];
-  return groups.map((group) => h("optgroup", { label: group },
-    runs.filter((run) => run.group === group).map((run) => h("option", { value: run.name }, run.title))));
+  return groups.map((group) =>
+    h(
+      "optgroup",
+      { label: group },
+      runs.filter((run) => run.group === group).map((run) => h("option", { value: run.name }, run.title)),
+    ),
+  );
 }

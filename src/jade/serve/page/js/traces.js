@@ -29,7 +29,13 @@ export class TracesView {
       onStep: (step) => go({ ...this.route, step: step.id }, { quietly: true }),
       back: () => print({ ...this.route, key: "", step: "" }),
     });
-    this.listPane = h("section", { class: "pane list-pane", "aria-label": "Questions" }, this.filters.element, this.summary, this.list.element);
+    this.listPane = h(
+      "section",
+      { class: "pane list-pane", "aria-label": "Questions" },
+      this.filters.element,
+      this.summary,
+      this.list.element,
+    );
     this.treePane = h("section", { class: "pane tree-pane", "aria-label": "Trace" }, this.trace.element);
     this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step" });
     this.element = h("div", { class: "view traces" }, this.listPane, this.treePane, this.stepPane);
@@ -86,13 +92,22 @@ export class TracesView {
     if (!found.complete) setTimeout(() => this.#lookAgain(), READING_MS);
     if (!offset) this.filters.offer(found.facets);
     const mean = found.summary;
-    put(this.summary,
-      h("span", {}, h("b", {}, count(found.matched)), found.matched === found.total ? ` ${found.total === 1 ? "question" : "questions"}` : ` of ${count(found.total)}`),
+    put(
+      this.summary,
+      h(
+        "span",
+        {},
+        h("b", {}, count(found.matched)),
+        found.matched === found.total
+          ? ` ${found.total === 1 ? "question" : "questions"}`
+          : ` of ${count(found.total)}`,
+      ),
       mean.score === null ? null : h("span", {}, "F1 ", h("b", {}, score(mean.score))),
       mean.rounds === null ? null : h("span", {}, h("b", {}, mean.rounds.toFixed(1)), " rounds"),
       mean.retrievals === null ? null : h("span", {}, h("b", {}, mean.retrievals.toFixed(1)), " searches"),
       mean.tokens === null ? null : h("span", {}, h("b", {}, compact(Math.round(mean.tokens))), " tokens"),
-      found.complete ? null : h("span", {}, "still reading …"));
+      found.complete ? null : h("span", {}, "still reading …"),
+    );
   }
 
   /** While a large run is still being read only the figures follow; its list is fetched anew at the end. */
@@ -111,7 +126,14 @@ export class TracesView {
     const { run, key, step } = this.route;
     if (!key) {
       this.shown = "";
-      this.trace.clear(h("div", { class: "empty" }, h("strong", {}, "Choose a question"), "What the team did for it appears here, step by step. A run that has written no traces yet has an empty list."));
+      this.trace.clear(
+        h(
+          "div",
+          { class: "empty" },
+          h("strong", {}, "Choose a question"),
+          "What the team did for it appears here, step by step. A run that has written no traces yet has an empty list.",
+        ),
+      );
       put(this.stepPane);
       return;
     }
@@ -136,7 +158,14 @@ export class TracesView {
     const step = this.trace.trace?.steps.find((each) => each.id === id);
     this.trace.tree.select(id);
     const onClose = () => go({ ...this.route, step: "" }, { quietly: true });
-    put(this.stepPane, step ? detail(step, { phrases: this.trace.phrases(step), onClose }) : id ? h("p", { class: "notice warn" }, `There is no step ${id}.`) : null);
+    put(
+      this.stepPane,
+      step
+        ? detail(step, { phrases: this.trace.phrases(step), onClose })
+        : id
+          ? h("p", { class: "notice warn" }, `There is no step ${id}.`)
+          : null,
+    );
     this.stepPane.scrollTop = 0;
   }
 }
@@ -145,15 +174,29 @@ export class TracesView {
 export function rowChildren(row) {
   const flags = { error: "bad", malformed: "bad", stopped: "warn" };
   return [
-    h("div", { class: "row-top" },
+    h(
+      "div",
+      { class: "row-top" },
       h("div", { class: "row-question", title: row.question }, row.question || row.error || "unreadable"),
-      h("span", { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" }, row.score === null ? "" : score(row.score))),
-    h("div", { class: "row-answer" }, row.error && row.question ? row.error : row.answer || (row.question ? "no answer" : "")),
-    h("div", { class: "row-tags" },
+      h(
+        "span",
+        { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" },
+        row.score === null ? "" : score(row.score),
+      ),
+    ),
+    h(
+      "div",
+      { class: "row-answer" },
+      row.error && row.question ? row.error : row.answer || (row.question ? "no answer" : ""),
+    ),
+    h(
+      "div",
+      { class: "row-tags" },
       row.part ? h("span", { class: "tag" }, `it. ${row.part}`) : null,
       row.workflow ? h("span", { class: "tag mono" }, row.workflow) : null,
       h("span", { class: "tag" }, plural(row.rounds, "round")),
       row.flags.filter((flag) => flag in flags).map((flag) => h("span", { class: `tag ${flags[flag]}` }, flag)),
-      row.dataset ? h("span", { class: "tag" }, row.dataset) : null),
+      row.dataset ? h("span", { class: "tag" }, row.dataset) : null,
+    ),
   ];
 }

@@ -61,11 +61,14 @@ export class TraceView {
 
   #head(trace) {
     return [
-      h("div", { class: "trace-line" },
+      h(
+        "div",
+        { class: "trace-line" },
         this.back ? h("a", { class: "back small", href: this.back() }, "← Questions") : null,
         trace.question.dataset ? h("span", { class: "tag" }, trace.question.dataset) : null,
         trace.nodes[0]?.workflow ? h("span", { class: "tag mono" }, trace.nodes[0].workflow) : null,
-        this.brief ? null : this.#tools()),
+        this.brief ? null : this.#tools(),
+      ),
       h("h1", {}, trace.question.text),
       answers(trace),
       figures(trace),
@@ -74,9 +77,32 @@ export class TraceView {
   }
 
   #tools() {
-    return h("span", { class: "trace-tools" },
-      h("button", { class: "button quiet icon", type: "button", title: "Replay the steps", "aria-label": "Replay the steps", onclick: () => this.replay() }, icon("play")),
-      h("button", { class: "button quiet icon", type: "button", title: "Copy a link to this", "aria-label": "Copy a link to this", onclick: copyLink }, icon("link")));
+    return h(
+      "span",
+      { class: "trace-tools" },
+      h(
+        "button",
+        {
+          class: "button quiet icon",
+          type: "button",
+          title: "Replay the steps",
+          "aria-label": "Replay the steps",
+          onclick: () => this.replay(),
+        },
+        icon("play"),
+      ),
+      h(
+        "button",
+        {
+          class: "button quiet icon",
+          type: "button",
+          title: "Copy a link to this",
+          "aria-label": "Copy a link to this",
+          onclick: copyLink,
+        },
+        icon("link"),
+      ),
+    );
   }
 }
 
@@ -91,9 +117,13 @@ async function copyLink() {
 
 function answers(trace) {
   const verdict = trace.scores ? (trace.scores.f1 >= 0.5 ? " right" : " wrong") : "";
-  return h("dl", { class: "answers" },
-    h("dt", {}, "Answer"), h("dd", { class: `said${verdict}` }, trace.answer || "none"),
-    trace.question.answers.length ? [h("dt", {}, "Gold"), h("dd", {}, trace.question.answers.join(" / "))] : null);
+  return h(
+    "dl",
+    { class: "answers" },
+    h("dt", {}, "Answer"),
+    h("dd", { class: `said${verdict}` }, trace.answer || "none"),
+    trace.question.answers.length ? [h("dt", {}, "Gold"), h("dd", {}, trace.question.answers.join(" / "))] : null,
+  );
 }
 
 function figures({ usage, scores, effort }) {
@@ -106,14 +136,20 @@ function figures({ usage, scores, effort }) {
     ["", seconds(usage.seconds)],
     effort && ["prices", `turn ${score(effort.alpha)}, search ${score(effort.beta)}`],
   ];
-  return h("div", { class: "figures" }, rows.filter(Boolean).map(([name, value]) => h("span", {}, h("b", {}, value), name ? ` ${name}` : "")));
+  return h(
+    "div",
+    { class: "figures" },
+    rows.filter(Boolean).map(([name, value]) => h("span", {}, h("b", {}, value), name ? ` ${name}` : "")),
+  );
 }
 
 function notices(trace) {
   return [
     trace.error ? h("p", { class: "notice bad" }, `The team failed: ${trace.error}`) : null,
     trace.stopped ? h("p", { class: "notice warn" }, `Stopped early: the budget of ${trace.stopped} was spent.`) : null,
-    !trace.supported && trace.answer ? h("p", { class: "notice warn" }, "No document that was found supports this answer.") : null,
+    !trace.supported && trace.answer
+      ? h("p", { class: "notice warn" }, "No document that was found supports this answer.")
+      : null,
   ];
 }
 
@@ -122,9 +158,24 @@ function citations(trace) {
   const answerOf = new Map(trace.nodes.map((node) => [node.id, node.answer]));
   return [
     h("h3", {}, plural(trace.citations.length, "citation")),
-    trace.citations.map(({ number, node, passage, holds_answer: holds }) => h("div", { class: `citation${holds ? " holds" : ""}` },
-      h("span", { class: "number", title: holds ? "Holds the answer" : "Does not hold the answer" }, holds ? `✓${number}` : number),
-      h("span", {}, h("strong", {}, passage.title || passage.id), " ", h("span", { class: "muted small" }, `for ${node} · ${passage.source || passage.id}`)),
-      h("p", {}, highlighted(passage.text, [answerOf.get(node), trace.answer].filter(Boolean))))),
+    trace.citations.map(({ number, node, passage, holds_answer: holds }) =>
+      h(
+        "div",
+        { class: `citation${holds ? " holds" : ""}` },
+        h(
+          "span",
+          { class: "number", title: holds ? "Holds the answer" : "Does not hold the answer" },
+          holds ? `✓${number}` : number,
+        ),
+        h(
+          "span",
+          {},
+          h("strong", {}, passage.title || passage.id),
+          " ",
+          h("span", { class: "muted small" }, `for ${node} · ${passage.source || passage.id}`),
+        ),
+        h("p", {}, highlighted(passage.text, [answerOf.get(node), trace.answer].filter(Boolean))),
+      ),
+    ),
   ];
 }

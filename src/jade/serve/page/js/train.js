@@ -9,7 +9,17 @@ import { print } from "./route.js";
 const LOOK_AGAIN_MS = 2000;
 const QUIET_MS = 60_000;
 const MAX_PLANS = 7;
-const TILES = [["loss", "Loss"], ["reward", "Reward"], ["outcome", "F1"], ["rounds", "Rounds"], ["retrievals", "Searches"], ["malformed", "Malformed"], ["approx_kl", "KL"], ["entropy", "Entropy"], ["speed", "Tokens/s"]];
+const TILES = [
+  ["loss", "Loss"],
+  ["reward", "Reward"],
+  ["outcome", "F1"],
+  ["rounds", "Rounds"],
+  ["retrievals", "Searches"],
+  ["malformed", "Malformed"],
+  ["approx_kl", "KL"],
+  ["entropy", "Entropy"],
+  ["speed", "Tokens/s"],
+];
 const CHARTS = [
   { title: "Reward", names: ["reward"] },
   { title: "Loss of the warm start", names: ["loss"] },
@@ -28,7 +38,15 @@ export class TrainingView {
     this.route = { view: "training", run: "" };
     this.pulse = h("span", { class: "pulse" });
     this.title = h("h1");
-    this.smoothing = h("input", { type: "range", min: "0", max: "0.98", step: "0.02", value: "0.7", "aria-label": "Smoothing", oninput: () => this.#draw() });
+    this.smoothing = h("input", {
+      type: "range",
+      min: "0",
+      max: "0.98",
+      step: "0.02",
+      value: "0.7",
+      "aria-label": "Smoothing",
+      oninput: () => this.#draw(),
+    });
     this.tiles = h("dl", { class: "tiles" });
     this.plans = new Chart({ title: "Workflows the planner chose", kind: "area", wide: true });
     this.charts = CHARTS.map((spec) => ({ ...spec, chart: new Chart(spec) }));
@@ -36,9 +54,25 @@ export class TrainingView {
     this.samples = h("section", { class: "card", "aria-label": "Sampled traces" });
     const drawn = this.charts.map(({ chart }) => chart.element);
     const grid = h("div", { class: "charts" }, drawn.slice(0, 4), this.plans.element, drawn.slice(4));
-    this.element = h("div", { class: "view training" }, h("div", { class: "board" },
-      h("div", { class: "board-head" }, this.title, this.pulse, h("label", { class: "smooth" }, "Smoothing", this.smoothing)),
-      this.tiles, grid, this.events, this.samples));
+    this.element = h(
+      "div",
+      { class: "view training" },
+      h(
+        "div",
+        { class: "board" },
+        h(
+          "div",
+          { class: "board-head" },
+          this.title,
+          this.pulse,
+          h("label", { class: "smooth" }, "Smoothing", this.smoothing),
+        ),
+        this.tiles,
+        grid,
+        this.events,
+        this.samples,
+      ),
+    );
     setInterval(() => document.hidden || !this.element.isConnected || this.#look(), LOOK_AGAIN_MS);
   }
 
@@ -91,7 +125,8 @@ export class TrainingView {
     const last = this.rows.at(-1)?.iteration;
     const live = Date.now() - this.changedAt < QUIET_MS;
     this.pulse.classList.toggle("live", live);
-    this.pulse.textContent = last === undefined ? "no iteration yet" : `iteration ${count(last)}${live ? ", live" : ""}`;
+    this.pulse.textContent =
+      last === undefined ? "no iteration yet" : `iteration ${count(last)}${live ? ", live" : ""}`;
   }
 
   /** After a rollback an iteration is written again; the later line is the one that counts. */
@@ -105,8 +140,15 @@ export class TrainingView {
     const rows = this.#iterations("iteration", "fit");
     const dev = this.#iterations("dev");
     const guards = this.rows.filter((row) => row.kind === "guard");
-    const domain = [Math.min(rows[0]?.iteration ?? 0, dev[0]?.iteration ?? Infinity), Math.max(rows.at(-1)?.iteration ?? 1, dev.at(-1)?.iteration ?? 0)];
-    const common = { domain, marks: guards.map((row) => ({ x: row.iteration, label: `${row.event}: ${row.detail}` })), smoothing: Number(this.smoothing.value) };
+    const domain = [
+      Math.min(rows[0]?.iteration ?? 0, dev[0]?.iteration ?? Infinity),
+      Math.max(rows.at(-1)?.iteration ?? 1, dev.at(-1)?.iteration ?? 0),
+    ];
+    const common = {
+      domain,
+      marks: guards.map((row) => ({ x: row.iteration, label: `${row.event}: ${row.detail}` })),
+      smoothing: Number(this.smoothing.value),
+    };
     for (const { chart, ...spec } of this.charts) {
       const series = seriesOf(spec, rows, dev);
       chart.element.hidden = !series.some(({ points }) => points.length);
@@ -115,7 +157,10 @@ export class TrainingView {
     const shares = planShares(rows);
     this.plans.element.hidden = !shares.length;
     this.plans.draw({ ...common, series: shares });
-    put(this.tiles, TILES.map(([name, label]) => tile(rows, name, label)));
+    put(
+      this.tiles,
+      TILES.map(([name, label]) => tile(rows, name, label)),
+    );
     put(this.events, eventsTable(guards));
     this.events.hidden = !guards.length;
   }
@@ -126,40 +171,70 @@ export class TrainingView {
     if (!found || run !== this.route.run) return;
     const parts = found.facets.part ?? [];
     this.samples.hidden = !parts.length;
-    put(this.samples, h("h2", {}, "Traces sampled along the way"), h("div", { class: "samples" }, parts.map(([part, number]) =>
-      h("a", { class: "tag", href: print({ view: "traces", run, params: { part } }), title: `${number} traces` }, `iteration ${part}`))));
+    put(
+      this.samples,
+      h("h2", {}, "Traces sampled along the way"),
+      h(
+        "div",
+        { class: "samples" },
+        parts.map(([part, number]) =>
+          h(
+            "a",
+            { class: "tag", href: print({ view: "traces", run, params: { part } }), title: `${number} traces` },
+            `iteration ${part}`,
+          ),
+        ),
+      ),
+    );
   }
 }
 
 function withSpeed(row) {
   if (typeof row.tokens_per_second === "number") return { ...row, speed: row.tokens_per_second };
-  const trained = Object.entries(row).filter(([name]) => name.startsWith("tokens/")).reduce((sum, [, value]) => sum + value, 0);
+  const trained = Object.entries(row)
+    .filter(([name]) => name.startsWith("tokens/"))
+    .reduce((sum, [, value]) => sum + value, 0);
   return trained && row.seconds ? { ...row, speed: trained / row.seconds } : row;
 }
 
 function seriesOf({ names = [], prefix }, rows, dev) {
-  const parts = prefix ? [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => name.startsWith(prefix))))].sort() : [];
-  const all = [...names, ...parts].map((name, place) => ({ name: LABELS[name] ?? name.replace(prefix ?? "", ""), tone: toneOf(place), points: pointsOf(rows, name) }));
+  const parts = prefix
+    ? [...new Set(rows.flatMap((row) => Object.keys(row).filter((name) => name.startsWith(prefix))))].sort()
+    : [];
+  const all = [...names, ...parts].map((name, place) => ({
+    name: LABELS[name] ?? name.replace(prefix ?? "", ""),
+    tone: toneOf(place),
+    points: pointsOf(rows, name),
+  }));
   const measured = names.length === 1 || prefix ? pointsOf(dev, names[0]) : [];
   // A divergence that is not measured is written as zeros.
-  const lines = all.filter(({ name, points }) => name !== LABELS.reference_kl || points.some(([, value]) => value !== 0));
+  const lines = all.filter(
+    ({ name, points }) => name !== LABELS.reference_kl || points.some(([, value]) => value !== 0),
+  );
   const solo = lines.filter(({ points }) => points.length).length === 1;
-  return [...lines.map((line) => (solo ? { ...line, name: "training" } : line)), ...(measured.length ? [{ name: "dev", tone: "s0", points: measured, dots: true }] : [])];
+  return [
+    ...lines.map((line) => (solo ? { ...line, name: "training" } : line)),
+    ...(measured.length ? [{ name: "dev", tone: "s0", points: measured, dots: true }] : []),
+  ];
 }
 
 const toneOf = (place) => `s${(place % 8) + 1}`;
-const pointsOf = (rows, name) => rows.filter((row) => typeof row[name] === "number").map((row) => [row.iteration, row[name]]);
+const pointsOf = (rows, name) =>
+  rows.filter((row) => typeof row[name] === "number").map((row) => [row.iteration, row[name]]);
 
 /** The shares of the most frequent workflows over the whole run; the others together. */
 function planShares(rows) {
   const totals = new Map();
   for (const row of rows) {
-    for (const [name, value] of Object.entries(row)) if (name.startsWith("plan/") && value) totals.set(name, (totals.get(name) ?? 0) + value);
+    for (const [name, value] of Object.entries(row))
+      if (name.startsWith("plan/") && value) totals.set(name, (totals.get(name) ?? 0) + value);
   }
   const names = [...totals].sort((a, b) => b[1] - a[1]).map(([name]) => name);
   const planned = rows.filter((row) => names.some((name) => row[name] !== undefined));
   const share = (list) => planned.map((row) => [row.iteration, list.reduce((sum, name) => sum + (row[name] ?? 0), 0)]);
-  const shown = names.slice(0, MAX_PLANS).map((name, place) => ({ name: name.slice(5), tone: toneOf(place), points: share([name]) }));
+  const shown = names
+    .slice(0, MAX_PLANS)
+    .map((name, place) => ({ name: name.slice(5), tone: toneOf(place), points: share([name]) }));
   const rest = names.slice(MAX_PLANS);
   return rest.length ? [...shown, { name: "others", tone: "s8", points: share(rest) }] : shown;
 }
@@ -169,11 +244,42 @@ function tile(rows, name, label) {
   if (!values.length) return null;
   const [first, last] = [values[0], values.at(-1)];
   const show = name === "malformed" ? percent : compact;
-  return h("div", { class: "tile" }, h("dt", {}, label), h("dd", {}, show(last)), h("p", { class: "since" }, values.length > 1 ? `from ${show(first)}` : ""));
+  return h(
+    "div",
+    { class: "tile" },
+    h("dt", {}, label),
+    h("dd", {}, show(last)),
+    h("p", { class: "since" }, values.length > 1 ? `from ${show(first)}` : ""),
+  );
 }
 
 function eventsTable(guards) {
   if (!guards.length) return null;
-  const rows = guards.map((row) => h("tr", {}, h("td", {}, row.iteration), h("td", {}, row.event), h("td", {}, row.detail), h("td", {}, `back to ${row.back_to}, step × ${compact(row.scale)}`)));
-  return [h("h2", {}, "Guard events"), h("table", { class: "events" }, h("thead", {}, h("tr", {}, ["Iteration", "Event", "Seen", "Done"].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))];
+  const rows = guards.map((row) =>
+    h(
+      "tr",
+      {},
+      h("td", {}, row.iteration),
+      h("td", {}, row.event),
+      h("td", {}, row.detail),
+      h("td", {}, `back to ${row.back_to}, step × ${compact(row.scale)}`),
+    ),
+  );
+  return [
+    h("h2", {}, "Guard events"),
+    h(
+      "table",
+      { class: "events" },
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          ["Iteration", "Event", "Seen", "Done"].map((name) => h("th", { scope: "col" }, name)),
+        ),
+      ),
+      h("tbody", {}, rows),
+    ),
+  ];
 }

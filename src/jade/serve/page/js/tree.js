@@ -8,7 +8,12 @@ export class Tree {
   /** `onSelect(step)` hears which step was opened. */
   constructor(onSelect) {
     this.onSelect = onSelect;
-    this.element = h("ul", { class: "tree", role: "tree", "aria-label": "What the team did", onkeydown: (event) => this.#key(event) });
+    this.element = h("ul", {
+      class: "tree",
+      role: "tree",
+      "aria-label": "What the team did",
+      onkeydown: (event) => this.#key(event),
+    });
     this.clear();
   }
 
@@ -43,7 +48,12 @@ export class Tree {
     }
     const head = h("div", { class: "node-head" });
     const list = h("ul", { role: "group" });
-    const item = h("li", { class: "node", role: "treeitem", "aria-expanded": "true", tabindex: "-1", data: { node: node.id } }, head, list);
+    const item = h(
+      "li",
+      { class: "node", role: "treeitem", "aria-expanded": "true", tabindex: "-1", data: { node: node.id } },
+      head,
+      list,
+    );
     item.classList.toggle("fresh", fresh);
     head.addEventListener("click", () => this.#fold(item));
     const entry = { item, head, list };
@@ -54,19 +64,26 @@ export class Tree {
   }
 
   #describe({ item, head }, node) {
+    const isRoot = node.parent === null;
+    const asked = isRoot ? "The question" : node.question;
+    const answer = h("span", { class: `node-answer${isRoot ? this.verdict : ""}` }, node.answer);
     item.setAttribute("aria-label", `${node.question}${node.answer ? `, answered ${node.answer}` : ""}`);
     put(
       head,
       h("span", { class: "node-fold" }, icon("fold")),
       h("span", { class: "node-id" }, node.id),
-      h("span", {}, h("span", { class: node.parent === null ? "muted" : "node-question" }, node.parent === null ? "The question" : node.question), node.answer ? [" ", h("span", { class: `node-answer${node.parent === null ? this.verdict : ""}` }, node.answer)] : null),
+      h("span", {}, h("span", { class: isRoot ? "muted" : "node-question" }, asked), " ", node.answer ? answer : null),
     );
   }
 
   /** A step has begun: it is shown as being worked on until it ends. */
   beginStep({ id, node, role }) {
-    const item = h("li", { class: "step busy fresh", role: "treeitem", tabindex: "-1", data: { step: id, role } },
-      h("span", { class: "chip", data: { role } }, role), h("span", { class: "step-text" }, h("span", { class: "dots" }, "working ")));
+    const item = h(
+      "li",
+      { class: "step busy fresh", role: "treeitem", tabindex: "-1", data: { step: id, role } },
+      h("span", { class: "chip", data: { role } }, role),
+      h("span", { class: "step-text" }, h("span", { class: "dots" }, "working ")),
+    );
     this.steps.set(id, { item, step: null });
     this.nodes.get(node)?.list.append(item);
   }
@@ -180,7 +197,9 @@ export function movesOf(trace) {
 }
 
 function stepItem(step) {
-  const item = h("li", { class: "step", role: "treeitem", tabindex: "-1", data: { step: step.id, role: step.role }, title: step.title },
+  const item = h(
+    "li",
+    { class: "step", role: "treeitem", tabindex: "-1", data: { step: step.id, role: step.role }, title: step.title },
     h("span", { class: "chip", data: { role: step.role } }, step.role),
     h("span", { class: "step-text" }, stepText(step)),
     stepCost(step),
@@ -192,13 +211,25 @@ function stepItem(step) {
 
 function stepText(step) {
   const text = summarise(step);
-  return step.applied?.kind === "Workflow" && !step.malformed ? h("span", { class: "workflow" }, step.applied.modules.join(" → ")) : text;
+  return step.applied?.kind === "Workflow" && !step.malformed
+    ? h("span", { class: "workflow" }, step.applied.modules.join(" → "))
+    : text;
 }
 
 function stepCost(step) {
   const tokens = step.generation ? `${compact(step.generation.completion_tokens)} tok` : "";
   const reward = step.reward
-    ? h("span", { class: `reward ${step.reward.total < 0 ? "minus" : step.reward.total > 0 ? "plus" : ""}`, title: "Reward" }, signed(step.reward.total))
+    ? h(
+        "span",
+        { class: `reward ${step.reward.total < 0 ? "minus" : step.reward.total > 0 ? "plus" : ""}`, title: "Reward" },
+        signed(step.reward.total),
+      )
     : null;
-  return h("span", { class: "step-cost" }, h("span", {}, tokens), h("span", {}, seconds(step.seconds)), reward ?? h("span", {}));
+  return h(
+    "span",
+    { class: "step-cost" },
+    h("span", {}, tokens),
+    h("span", {}, seconds(step.seconds)),
+    reward ?? h("span", {}),
+  );
 }
