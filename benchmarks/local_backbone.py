@@ -2,10 +2,10 @@
 
 Every request has a prompt of about the same length (a fixed role part and text of its own) and samples the same number
 of tokens at temperature 1. `generate` gets the same prompts as one padded batch; the backbone gets them as separate
-calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. The best of several runs
-counts.
+calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. Decoding alone is the
+difference to the same run with one new token. The best of several runs counts.
 
-    python benchmarks/local_backbone.py [--concurrent 1 16] [--prompt-tokens 160] [--new-tokens 48] [--threads 0]
+    python benchmarks/local_backbone.py [--concurrent 1 16] [--prompt-tokens 96] [--new-tokens 48] [--threads 0]
     python benchmarks/local_backbone.py --device cuda --concurrent 2048 --max-batch 512 --prompt-tokens 512
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import platform
@@ -67,18 +68,18 @@ def best_timing(run: Callable[[int], int], repeats: int) -> Timing:
     return min(timings)
 
 
-def time_backbone(backbone: LocalBackbone, prompts: list[Prompt], options: argparse.Namespace) -> Timing:
+def time_backbone(backbone: LocalBackbone, prompts: list[Prompt], new_tokens: int, repeats: int) -> Timing:
     async def all_at_once(repeat: int) -> int:
         draws = [
-            backbone.generate(prompt, Sampling(1.0, max_tokens=options.new_tokens, seed=1000 * repeat + index))
+            backbone.generate(prompt, Sampling(1.0, max_tokens=new_tokens, seed=1000 * repeat + index))
             for index, prompt in enumerate(prompts)
         ]
         return sum(len(generation.token_ids) for generation in await asyncio.gather(*draws))
 
-    return best_timing(lambda repeat: asyncio.run(all_at_once(repeat)), options.repeats)
+    return best_timing(lambda repeat: asyncio.run(all_at_once(repeat)), repeats)
 
 
-def time_generate(model: Any, tokenizer: Any, prompts: list[Prompt], options: argparse.Namespace) -> Timing:
+def time_generate(model: Any, tokenizer: Any, prompts: list[Prompt], new_tokens: int, repeats: int) -> Timing:
     def one_batch(repeat: int) -> int:
         torch.manual_seed(repeat)
         messages = [[{"role": "system", "content": p.system}, {"role": "user", "content": p.user}] for p in prompts]
@@ -86,10 +87,10 @@ def time_generate(model: Any, tokenizer: Any, prompts: list[Prompt], options: ar
             messages, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
         ).to(model.device)
         settings = {"do_sample": True, "temperature": 1.0, "top_k": 0, "pad_token_id": tokenizer.eos_token_id}
-        out = model.generate(**batch, max_new_tokens=options.new_tokens, min_new_tokens=options.new_tokens, **settings)
+        out = model.generate(**batch, max_new_tokens=new_tokens, min_new_tokens=new_tokens, **settings)
         return int(out[:, batch["input_ids"].shape[1] :].numel())
 
-    return best_timing(one_batch, options.repeats)
+    return best_timing(one_batch, repeats)
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -105,34 +106,35 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     if not options.skip_generate:
         for number, prompts in crowds.items():
-            rows.append(row("generate", number, time_generate(model, tokenizer, prompts, options)))
+            plain = functools.partial(time_generate, model, tokenizer, prompts)
+            rows.append(row("generate", number, plain, options))
     backbone = LocalBackbone(model, tokenizer, device=device, max_batch=options.max_batch, threads=options.threads)
     warm_up = make_prompts(tokenizer, 1, options.prompt_tokens)
     asyncio.run(backbone.generate(warm_up[0], Sampling(1.0, max_tokens=2)))
     for number, prompts in crowds.items():
-        rows.append(row("backbone", number, time_backbone(backbone, prompts, options)))
+        rows.append(row("backbone", number, functools.partial(time_backbone, backbone, prompts), options))
     asyncio.run(backbone.close())
     return rows
 
 
-def row(way: str, number: int, timing: Timing) -> dict[str, Any]:
+def row(way: str, number: int, run: Callable[[int, int], Timing], options: argparse.Namespace) -> dict[str, Any]:
+    whole, first = run(options.new_tokens, options.repeats), run(1, options.repeats)
+    decoded = whole.num_tokens - first.num_tokens
     return {
         "way": way,
         "concurrent": number,
-        "seconds": round(timing.seconds, 2),
-        "new_tokens_per_second": round(timing.num_tokens / timing.seconds, 1),
-        "new_tokens_per_processor_second": round(timing.num_tokens / timing.processor_seconds, 1),
-        "calls_per_second": round(number / timing.seconds, 2),
+        "seconds": round(whole.seconds, 2),
+        "seconds_to_first_tokens": round(first.seconds, 2),
+        "tokens_per_second": round(whole.num_tokens / whole.seconds, 1),
+        "tokens_per_processor_second": round(whole.num_tokens / whole.processor_seconds, 1),
+        "decoded_per_processor_second": round(decoded / (whole.processor_seconds - first.processor_seconds), 1),
+        "calls_per_second": round(number / whole.seconds, 2),
     }
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    print(f"{'':10}{'concurrent':>11}{'seconds':>10}{'tokens/s':>10}{'tokens/cpu-s':>14}{'calls/s':>10}")
-    for line in rows:
-        speeds = f"{line['new_tokens_per_second']:>10.1f}{line['new_tokens_per_processor_second']:>14.1f}"
-        print(
-            f"{line['way']:10}{line['concurrent']:>11}{line['seconds']:>10.2f}{speeds}{line['calls_per_second']:>10.2f}"
-        )
+    for key in rows[0]:
+        print(f"{key:30}" + "".join(f"{line[key]:>12}" for line in rows))
 
 
 def gain(rows: list[dict[str, Any]], measure: str) -> float:
@@ -149,7 +151,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="torch's own choice when 0")
     parser.add_argument("--concurrent", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--max-batch", type=int, default=64)
-    parser.add_argument("--prompt-tokens", type=int, default=160)
+    parser.add_argument("--prompt-tokens", type=int, default=96)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--skip-generate", action="store_true")
@@ -158,7 +160,7 @@ def main() -> None:
     load_before = round(os.getloadavg()[0], 2)
     rows = measure(options)
     print_table(rows)
-    gains = {measure: gain(rows, measure) for measure in ("new_tokens_per_second", "new_tokens_per_processor_second")}
+    gains = {key: gain(rows, key) for key in rows[0] if "_per_" in key}
     print(f"backbone, most over fewest concurrent: {gains}")
     machine = {"cores": os.cpu_count(), "load_before": load_before, "threads": torch.get_num_threads()}
     versions = {"python": platform.python_version(), "torch": torch.__version__}
