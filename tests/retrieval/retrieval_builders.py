@@ -123,7 +123,7 @@ def misbehaving(*answers: tuple[int, bytes] | float) -> Iterator[tuple[str, list
             """Quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda request, address: None  # type: ignore[method-assign]  # clients that gave up
+    server.handle_error = lambda request, address: None  # type: ignore[assignment, method-assign]
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}", received

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_compiled_and_numpy_search_agree_to_the_last_bit(
 ) -> None:
     lists = [sorted(found) for found in rows]
     num_scores = sum(map(len, lists))
-    scores = np.random.default_rng(seed).choice(np.float32([0.1, 0.3, 0.7]), num_scores)
+    scores = np.random.default_rng(seed).choice(np.array([0.1, 0.3, 0.7], np.float32), num_scores)
     starts = np.cumsum([0, *map(len, lists)], dtype=np.int64)
     postings = Postings(
         scores.astype(np.float32), np.array([row for found in lists for row in found], np.int32), starts, 7
@@ -157,7 +158,8 @@ def test_lists_that_leave_their_arrays_are_refused() -> None:
     for starts in ([0, 1, 3], [1, 1, 2], [0, 2, 1], [0, 2]):
         with pytest.raises(ValueError, match="its"):
             check_postings(Postings(*ones, np.array(starts), 1), range(2))
-    for terms in ([0, 2], [-1, 0], [0, "1"]):
+    wrong: list[Any] = [[0, 2], [-1, 0], [0, "1"]]
+    for terms in wrong:
         with pytest.raises(ValueError, match="numbered"):
             check_postings(Postings(*ones, np.array([0, 1, 2]), 1), terms)
 

@@ -157,18 +157,21 @@ def test_a_dense_index_stays_dense_until_told_otherwise(
 
     def parts(*options: str | Path) -> dict[str, Any]:
         run(docs, "--out", tmp_path / "index", *options)
-        return json.loads((tmp_path / "index" / "manifest.json").read_text())["parts"]
+        manifest: dict[str, dict[str, Any]] = json.loads((tmp_path / "index" / "manifest.json").read_text())
+        return manifest["parts"]
 
     assert parts("--dense")["dense"]["name"] == "minilm"
     (docs / "new.txt").write_text("New.")
     assert "dense" in parts()
     assert encoder.encoded[-1] == "new\nNew."
     assert "dense" not in parts("--no-dense")
+    (docs / "rows.jsonl").write_text(json.dumps({"id": "long", "text": "One word more. " * 300}) + "\n")
     vectors = faiss.IndexFlatIP(26)
     vectors.add(encoder.queries(["a"] * 4))
     faiss.write_index(vectors, str(tmp_path / "v.index"))
     brought = parts("--faiss", tmp_path / "v.index", "--encoder", "e5-base-v2")["dense"]
     assert (brought["imported"], brought["query_prefix"]) == (True, "query: ")
+    assert "was up to date" in run(docs, "--out", tmp_path / "index")
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal() -> None:

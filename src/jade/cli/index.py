@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,11 +52,14 @@ def command(
         return
     if not paths:
         raise ConfigError("nothing to index: name a file or a folder, e.g. `jade index docs --out index`")
+    plan = _dense_plan(dense, encoder, device, faiss, out)
+    if plan is not None and plan.imported:
+        row_words = sys.maxsize  # vector i is row i, so no row may become two passages
     cutting = Cutting(words, overlap, row_words)
     with progress_bar(console) as progress:
         report = index_documents(
             paths, out, cutting=cutting, max_megabytes=max_megabytes, fresh=fresh, progress=progress,
-            dense=_dense_plan(dense, encoder, device, faiss, out),
+            dense=plan,
         )  # fmt: skip
     for line in _lines(report, out, None if list_all else MOST_LISTED):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
