@@ -43,6 +43,8 @@ from jade.types import Prompt, Question
 PAGES, QUESTIONS, SEED = 300, 300, 0
 ITERATIONS, PER_ITERATION = 80, 24
 WIDTH, HEIGHT, SCALE = 1440, 900, 1.5
+NUM_EXACT = 128
+"""Colours of a picture that are kept as they are; C = colours in it, K = colours kept."""
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 _TITLES = re.compile(r"^Document(\d+) \((.*?)\): ", re.MULTILINE)
 _KNOWN = re.compile(r"^Known: (.*\?) (.*)$", re.MULTILINE)
@@ -199,6 +201,7 @@ def take_pictures(url: str, world: World, out: Path, chromium: str) -> None:
             page = _page(browser, theme)
             page.goto(f"{url}#/traces/trained/{key}/0.1:3")
             page.locator(".detail .passage").first.wait_for()
+            page.locator('.row[aria-selected="true"]').wait_for()
             page.screenshot(path=out / f"viewer-{theme}.png")
         page = _page(browser, "light")
         page.goto(f"{url}#/compare/untrained/trained/{question.id}")
@@ -232,11 +235,21 @@ def _phone(browser: Any, address: str, path: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """A page has few colours: with a palette of 256, rare ones kept, the file is a third of the size."""
+    """A third of the size: the most frequent colours stay exactly, each of the others becomes the nearest one kept."""
+    import numpy as np
     from PIL import Image
 
-    with Image.open(path) as picture:
-        small = picture.convert("RGB").quantize(256, method=Image.Quantize.MAXCOVERAGE)
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB")
+    colours_C3, place, counts_C = np.unique(
+        np.asarray(picture).reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    frequent = colours_C3[np.argsort(-counts_C)[:NUM_EXACT]]
+    spread = picture.quantize(256 - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    kept_K3 = np.concatenate([frequent, np.reshape(spread, (-1, 3))])[:256]
+    nearest_C = np.square(colours_C3[:, None].astype(int) - kept_K3[None]).sum(axis=2).argmin(axis=1)
+    small = Image.fromarray(nearest_C[place].reshape(picture.height, picture.width).astype(np.uint8), mode="P")
+    small.putpalette(kept_K3.flatten().tolist())
     small.save(path, optimize=True)
 
 

@@ -101,6 +101,7 @@ def test_two_runs_are_compared_question_by_question(http: httpx.Client) -> None:
     assert compared["summary"]["num"] == 4
     assert compared["summary"]["before"]["rounds"] < compared["summary"]["after"]["rounds"]
     assert sum(compared["summary"]["changes"].values()) == 4
+    assert ["R,DS,AG", "QR,R,DS,AG", 2] in compared["summary"]["plans"]
     better = get(http, "/compare", before="untrained", after="jade", change="better")
     assert better["matched"] == compared["summary"]["changes"]["better"]
     assert http.get("/compare", params={"before": "jade", "after": "nobody"}).status_code == 404

@@ -183,7 +183,7 @@ def test_a_body_that_never_comes_is_408() -> None:
 
 
 def test_a_full_queue_is_503_and_a_slow_answer_504() -> None:
-    config = make_config(concurrency=1, queue=1, answer_seconds=0.6)
+    config = make_config(concurrency=1, queue=1, answer_seconds=1.5)
     statuses: list[int] = []
     with serving(make_app(make_crew(delay_seconds=5), config)) as url, httpx.Client(base_url=url) as http:
         threads = [threading.Thread(target=lambda: statuses.append(ask(http).status_code)) for _ in range(4)]

@@ -15,6 +15,7 @@ from jade.serve.shelf import Shelf
 Sort = Literal["order", "score", "rounds", "retrievals", "tokens", "seconds"]
 Change = Literal["all", "better", "worse", "same"]
 SAME_WITHIN = 1e-9
+NUM_PLAN_CHANGES = 3
 MAX_FACETS = 1000
 """Values that a filter offers at most, the most frequent ones."""
 
@@ -132,11 +133,15 @@ def pair_up(before: Sequence[Row], after: Sequence[Row]) -> list[Pair]:
 def compare_summary(pairs: Sequence[Pair]) -> dict[str, Any]:
     """What changed, in figures."""
     changes = Counter(pair.change for pair in pairs)
-    plans = Counter((pair.before.workflow or "none", pair.after.workflow or "none") for pair in pairs)
+    plans = Counter(
+        (pair.before.workflow or "none", pair.after.workflow or "none")
+        for pair in pairs
+        if pair.before.workflow != pair.after.workflow
+    )
     return {
         "num": len(pairs),
         "before": summary([pair.before for pair in pairs]),
         "after": summary([pair.after for pair in pairs]),
         "changes": {name: changes[name] for name in ("better", "worse", "same")},
-        "plans": [[*plan, count] for plan, count in plans.most_common(8)],
+        "plans": [[*plan, count] for plan, count in plans.most_common(NUM_PLAN_CHANGES)],
     }

@@ -241,7 +241,19 @@ function summaryOf(summary) {
       " · ",
       h("span", { class: "gain-worse" }, `${count(worse)} worse`),
     ),
+    planChanges(summary.plans),
   ];
+}
+
+/** Which other workflow the planner chose for how many questions. */
+function planChanges(plans) {
+  if (!plans.length) return null;
+  const row = ([old, fresh, number]) => [
+    h("dt", { class: "mono" }, old),
+    h("dd", { class: "mono" }, `→ ${fresh}`),
+    h("dd", { class: "muted" }, count(number)),
+  ];
+  return h("dl", { class: "shifts", "aria-label": "Workflows that changed" }, plans.map(row));
 }
 
 function share(number) {

@@ -62,13 +62,19 @@ export class TracesView {
     if (first && matchMedia("(min-width: 761px)").matches) go({ ...this.route, key: first.key }, { quietly: true });
   }
 
-  /** The list anew; where a link names a question far down, it is brought into sight. */
   async #load() {
-    const { run, key, params } = this.route;
     await this.list.load();
-    if (!key || this.list.has(key)) return this.list.select(key, { reveal: true });
-    const found = await listRows(run, { ...asQuery(params), key, limit: 0 });
-    if (found.place !== null && this.route.key === key) await this.list.reveal(found.place);
+    this.wanted = this.route.key;
+    await this.#bringIntoSight();
+  }
+
+  /** A link may name a question far down the list, or one that has not been read yet. */
+  async #bringIntoSight() {
+    const { run, key, params } = this.route;
+    if (!key || this.wanted !== key || this.partial) return;
+    this.wanted = "";
+    const { place } = await listRows(run, { ...asQuery(params), key, limit: 0 });
+    if (place !== null && this.route.key === key) await this.list.reveal(place);
   }
 
   #layout() {
@@ -119,7 +125,9 @@ export class TracesView {
     this.looking = false;
     if (!found || run !== this.route.run || (found.total === this.total && !this.partial)) return;
     this.#loaded(found, 0);
-    if (found.complete) this.list.load({ keep: true });
+    if (!found.complete) return;
+    await this.list.load({ keep: true });
+    await this.#bringIntoSight();
   }
 
   async #showTrace(force) {
