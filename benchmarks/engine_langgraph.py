@@ -10,7 +10,7 @@ import operator
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
 
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found,unused-ignore]
 
 from jade.backbone.base import Backbone
 from jade.retrieval.base import Retriever

@@ -29,7 +29,7 @@ def write_adapter(folder: Path, seed: int) -> Path:
         for name, weight in model.named_parameters():
             if "lora_" in name:
                 weight.normal_(std=0.3)
-    model.save_pretrained(folder)
+    model.save_pretrained(str(folder))
     return folder
 
 

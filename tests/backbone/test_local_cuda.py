@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,12 @@ from jade.types import Generation, Sampling
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 TOKENIZER = make_tokenizer()
 PROMPTS = [make_prompt(f"Question {index}: " + "where is the river " * (index % 7 + 1)) for index in range(40)]
-SIZES = {"hidden_size": 192, "intermediate_size": 256, "num_attention_heads": 6, "num_key_value_heads": 2}
+SIZES: dict[str, Any] = {
+    "hidden_size": 192,
+    "intermediate_size": 256,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+}
 
 
 async def sampled(device: str, dtype: torch.dtype, rounds: int = 1) -> list[Generation]:

@@ -31,7 +31,7 @@ def adapter(tmp_path: Path, base: Path) -> Path:
     model, _ = load_model(base, torch.float32)
     torch.manual_seed(1)
     adapted = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
-    adapted.save_pretrained(tmp_path / "adapter")
+    adapted.save_pretrained(str(tmp_path / "adapter"))
     return tmp_path / "adapter"
 
 

@@ -60,6 +60,6 @@ def start(*arguments: str | Path, cwd: Path, stderr: int = subprocess.PIPE, **mo
 
 
 def jade_process(*arguments: str | Path, cwd: Path, **more: str) -> Result:
-    with start(*arguments, cwd=cwd, **more) as process:
+    with start(*arguments, cwd=cwd, stderr=subprocess.PIPE, **more) as process:
         out, err = process.communicate(timeout=120)
     return Result(process.returncode, out.decode(), err.decode())

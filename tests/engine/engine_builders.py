@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from jade.backbone.base import Backbone
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BudgetConfig, TeamConfig
 from jade.errors import BackboneFailed, RetrievalFailed
+from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew
 from jade.team.team import Team, build_team
 from jade.types import Generation, Passage, Prompt, Question, Sampling, Trace
@@ -18,7 +20,7 @@ from jade.types import Generation, Passage, Prompt, Question, Sampling, Trace
 Line = str | Callable[[Prompt], str]
 
 ROOT_QUESTION = Question("q", "Where was the author of Emma born?", ("Hampshire",))
-AMPLE = {"rounds": 10_000, "calls": 10_000, "retrievals": 10_000, "tokens": 10**9}
+AMPLE: dict[str, Any] = {"rounds": 10_000, "calls": 10_000, "retrievals": 10_000, "tokens": 10**9}
 """Budgets that are never spent. Who of two parallel children gets the last of one is a matter of time."""
 EMMA = Passage("1", "Emma", "Emma is a novel by Jane Austen.", "emma.md:0")
 AUSTEN = Passage("2", "Jane Austen", "Jane Austen was born in Hampshire.", "austen.md:0")
@@ -107,9 +109,9 @@ def crew(
     voice: Script | Backbone | None = None,
     *,
     team: TeamConfig | Team | None = None,
-    library: object = None,
+    library: Retriever | None = None,
     k: int = 3,
-    **budget: float,
+    **budget: Any,
 ) -> Crew:
     backbone = ScriptedBackbone(voice or script()) if voice is None or isinstance(voice, Script) else voice
     built = team if isinstance(team, Team) else build_team(team or TeamConfig())

@@ -9,6 +9,7 @@ import pytest
 from engine_builders import (
     ROOT_QUESTION,
     Library,
+    Line,
     Script,
     answer,
     by_question,
@@ -28,7 +29,7 @@ from jade.types import Generation, Prompt, Sampling
 ROOT = ROOT_QUESTION.text
 
 
-def splitting(code: str = "QDS", **lines: object) -> Script:
+def splitting(code: str = "QDS", **lines: Line) -> Script:
     """A team that splits the root and solves its children by `R,AG`."""
     return script(P=by_question({ROOT: plan(code)}, plan("R,AG")), **lines)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from engine_builders import AMPLE, Erratic, ErraticLibrary, asked, crew, plan, roles, script, split, timeless
 from hypothesis import given, settings
@@ -98,7 +99,7 @@ def check_usage(trace: Trace, budget: dict[str, int]) -> None:
 
 @given(SALTS, SHARES, BUDGETS)
 @settings(max_examples=40)
-def test_what_the_planner_sampled_is_what_ran(salt: int, share: float, budget: dict[str, int]) -> None:
+def test_what_the_planner_sampled_is_what_ran(salt: int, share: float, budget: dict[str, Any]) -> None:
     trace = asyncio.run(solve(questions(1)[0], crew(Erratic(salt, share), library=ErraticLibrary(), **budget)))
     for node in trace.nodes:
         planned = next((step for step in trace.steps if step.node == node.id and step.role == "P"), None)

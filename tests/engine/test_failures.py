@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from engine_builders import (
@@ -122,7 +123,7 @@ async def test_a_raising_fallback_is_recorded_too(code: str) -> None:
 
 
 @pytest.mark.parametrize("returned", [None, "Paris", 7, ("a",)])
-async def test_a_parser_that_returns_no_action_is_recorded(returned: object) -> None:
+async def test_a_parser_that_returns_no_action_is_recorded(returned: Any) -> None:
     broken = replace(OURS.role("AG"), parse=lambda text, seen: returned)
     trace = await solve(ROOT_QUESTION, crew(team=team_with(broken)))
     assert trace.steps[2].error == (
@@ -145,7 +146,7 @@ async def test_a_planner_of_ones_own_cannot_run_what_is_not_legal(codes: str) ->
     assert (trace.nodes[0].workflow, trace.answer, trace.error) == ("R,AG", "Hampshire", None)
 
 
-def tool(code: str, run: Callable) -> ToolSpec:
+def tool(code: str, run: Callable[..., Any]) -> ToolSpec:
     return ToolSpec(code, "a tool", run)
 
 

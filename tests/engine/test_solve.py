@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -46,7 +47,7 @@ from jade.types import (
 ROOT = ROOT_QUESTION.text
 
 
-def planner(**plans: str) -> object:
+def planner(**plans: str) -> Callable[[Prompt], str]:
     """A planner that splits the root as told and solves everything else by `R,AG`."""
     return by_question({ROOT: plan(plans["root"])}, plan(plans.get("child", "R,AG")))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from jade.types import (
@@ -30,7 +32,7 @@ FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 COUNT = st.integers(0, 10**6)
 
 
-def some(each: st.SearchStrategy) -> st.SearchStrategy[tuple]:
+def some(each: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
     return st.lists(each, max_size=3).map(tuple)
 
 

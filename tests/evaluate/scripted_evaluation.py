@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from evaluate_builders import make_crew
 
@@ -23,7 +24,7 @@ from jade.evaluate.run import Request, evaluate
 from jade.team.crew import Cast, Crew
 from jade.types import Generation, Prompt, Sampling
 
-REQUEST = {"benchmarks": ("nq", "musique"), "methods": ("jade", "search-r1", "vanilla-rag")}
+REQUEST: dict[str, Any] = {"benchmarks": ("nq", "musique"), "methods": ("jade", "search-r1", "vanilla-rag")}
 CONFIG = Config.model_validate({"seed": 7, "sampling": {"temperature": 1.0}, "eval": {"concurrency": 8}})
 SAYS = {
     "P": ("<workflow>R,AG</workflow>", "<workflow>QDP</workflow>", "<workflow>AG</workflow>", "no plan"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from evaluate_builders import COMPARISON, ONE_HOP, TWO_HOPS, Shelf, make_crew
@@ -36,7 +37,7 @@ SPLIT = {"P": "<workflow>QDP</workflow>", "QDP": "<q1>Emma</q1><q2>Jane Austen b
     ],
 )
 async def test_a_wrong_question_is_sorted_by_where_its_evidence_was_lost(
-    says: dict[str, str], expected: Failure | None
+    says: dict[str, Any], expected: Failure | None
 ) -> None:
     trace = await work(ONE_HOP, **says)
     assert classify_failure(trace) == expected
@@ -57,7 +58,7 @@ async def test_a_right_part_with_a_wrong_whole_is_lost_in_synthesis() -> None:
 
 
 async def test_yes_and_no_have_their_evidence_in_the_supporting_pages() -> None:
-    says = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>no</answer>"}
+    says: dict[str, Any] = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>no</answer>"}
     assert classify_failure(await work(COMPARISON, k=3, **says)) == Failure.MISREAD
     assert classify_failure(await work(COMPARISON, k=1, **says)) == Failure.NOT_RETRIEVED
 
@@ -86,7 +87,7 @@ async def test_a_record_holds_scores_costs_and_the_plan() -> None:
 
 
 async def test_yes_and_no_are_reported_both_ways() -> None:
-    says = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>yes they are</answer>"}
+    says: dict[str, Any] = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>yes they are</answer>"}
     scores = record_of(await work(COMPARISON, **says)).scores
     assert scores["f1"] == pytest.approx(0.5)
     assert scores["outcome"] == scores["em"] == 0.0

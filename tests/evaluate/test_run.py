@@ -44,7 +44,12 @@ def data(tmp_path: Path) -> Path:
 
 
 def request(data: Path, **fields: Any) -> Request:
-    given = {"benchmarks": ("nq",), "methods": ("vanilla-rag",), "out": data.parent / "run", "data": str(data)}
+    given: dict[str, Any] = {
+        "benchmarks": ("nq",),
+        "methods": ("vanilla-rag",),
+        "out": data.parent / "run",
+        "data": str(data),
+    }
     return Request(**given | fields)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evaluate_builders import ONE_HOP, Shelf, make_crew
@@ -85,7 +86,7 @@ async def test_turns_are_bounded_also_when_nothing_is_ever_readable() -> None:
 
 
 @pytest.mark.parametrize(("budget", "calls"), [({"rounds": 2}, 2), ({"retrievals": 1}, 2), ({"calls": 1}, 1)])
-async def test_the_teams_budget_holds_here_too(budget: dict[str, int], calls: int) -> None:
+async def test_the_teams_budget_holds_here_too(budget: dict[str, Any], calls: int) -> None:
     trace, contexts = await work(*["<search>Emma</search>"] * 9, turns=8, **budget)
     assert len(contexts) == calls
     assert trace.usage.retrievals <= 1 + (calls > 2)

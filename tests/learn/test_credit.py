@@ -13,6 +13,7 @@ from jade.config import CreditConfig
 from jade.errors import ConfigError
 from jade.learn.credit.base import Floats, gae
 from jade.learn.credit.rules import RULES, assign_credit, find_rule
+from jade.learn.transitions import Experience
 from jade.types import Observation, Passage, Question, Selection, Transition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mixed_motives.py"
@@ -126,7 +127,7 @@ def test_normalisation_over_the_batch_keeps_roles_comparable() -> None:
     assert [row[0] for row in credit.advantages] == [1.0, -1.0]
 
 
-def mixed_experience() -> tuple[list[Transition], list[Floats], object]:
+def mixed_experience() -> tuple[list[Transition], list[Floats], Experience]:
     passages = (Passage("1", "A", "Ada wrote it."), Passage("2", "B", "Nothing here."))
     seen = Observation("Who?", passages=passages)
     steps = [make_step(0, "P"), make_step(1, "DS", action=Selection((1,)), observation=seen), make_step(2, "AG")]

@@ -25,7 +25,7 @@ def trained(config: Config) -> Policy:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for _, weight in policy.policy_parameters():
-            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+            weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.05)
     return policy
 
 
@@ -36,7 +36,8 @@ def logits_of(policy: Policy, tiny_model: Path) -> torch.Tensor:
     with torch.no_grad():
         for name, weight in policy.sampler_weights():
             own[name].copy_(weight)
-        return model(input_ids=IDS).logits
+        logits: torch.Tensor = model(input_ids=IDS).logits
+        return logits
 
 
 @pytest.mark.parametrize("adapt", ["full", "lora"])

@@ -4,7 +4,7 @@ import json
 import math
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -106,6 +106,7 @@ def test_the_gradient_agrees_with_finite_differences_on_a_tiny_model() -> None:
     seen, acted = draw(12, 3), torch.randint(4, (12,), generator=generator)
     start = draw(15)
     behaviour = tiny_policy(start, seen, acted)
+    assert behaviour.value_N is not None
     old = Old(behaviour.logp_N, behaviour.value_N, draw(12), draw(12), behaviour.logp_N + 0.1 * draw(12))
     cfg = PPOConfig(entropy_weight=0.01, kl_weight=0.1)
 
@@ -153,7 +154,9 @@ calls = st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["P", "QR", "AG"])
 
 
 @given(calls, st.sampled_from(["token", "call", "role"]))
-def test_all_tokens_of_a_step_together_weigh_one(pairs: list[tuple[int, str]], weigh: str) -> None:
+def test_all_tokens_of_a_step_together_weigh_one(
+    pairs: list[tuple[int, str]], weigh: Literal["token", "call", "role"]
+) -> None:
     lengths, roles = map(list, zip(*pairs, strict=True))
     weights = token_weights(lengths, roles, weigh)
     assert sum(w * n for w, n in zip(weights, lengths, strict=True)) == pytest.approx(1.0)

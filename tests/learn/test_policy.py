@@ -28,7 +28,7 @@ def move_every_weight(policy: Policy) -> None:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for _, weight in policy.policy_parameters():
-            weight += 0.02 * torch.randn(weight.shape, generator=generator)
+            weight.add_(torch.randn(weight.shape, generator=generator), alpha=0.02)
 
 
 def test_log_probs_equal_those_of_the_whole_model_call_by_call(tiny_model: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_folder_that_is_no_run_and_a_damaged_journal_are_named(tmp_path: Path)
 
 def test_tensorboard_that_is_not_there_is_named_as_a_setting(tmp_path: Path) -> None:
     try:
-        import tensorboard  # noqa: F401
+        import tensorboard  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
     except ImportError:
         with pytest.raises(ConfigError, match=r"learn\.tensorboard"):
             Journal(tmp_path, tensorboard=True)

@@ -5,12 +5,12 @@ from hypothesis import strategies as st
 from learn_builders import make_step, make_trace
 
 from jade.learn.transitions import flatten, of_roles
-from jade.types import Reward
+from jade.types import Reward, Step
 
 kinds = st.lists(st.sampled_from(["P", "QR", "R", "DS", "AG", "mute"]), max_size=12)
 
 
-def steps_of(kinds_of_steps: list[str]) -> list:
+def steps_of(kinds_of_steps: list[str]) -> list[Step]:
     return [
         make_step(number, "AG" if kind == "mute" else kind, ids=() if kind == "mute" else (number, 5), tool=kind == "R")
         for number, kind in enumerate(kinds_of_steps)

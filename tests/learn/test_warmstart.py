@@ -52,6 +52,10 @@ WIKI = make_question(
 )
 
 
+def speaker(replies: dict[Prompt, str]) -> ScriptedBackbone:
+    return ScriptedBackbone(lambda prompt: replies.get(prompt, "<answer>unknown</answer>"))
+
+
 def questions_of(lesson: Lesson) -> list[str]:
     return [hop.question for hop in lesson.hops]
 
@@ -99,8 +103,7 @@ async def test_every_reply_of_the_oracle_is_well_formed_and_every_role_is_taught
     crew_team = crew.team
     for question in small_world().questions[:20]:
         replies = {e.prompt: e.reply for e in await teach(lesson_of(question), crew, seed=0)}
-        speaking = ScriptedBackbone(lambda prompt, said=replies: said.get(prompt, "<answer>unknown</answer>"))
-        trace = await solve(question, make_crew(Config(), speaking), seed=0)
+        trace = await solve(question, make_crew(Config(), speaker(replies)), seed=0)
         taught = [
             step for step in trace.steps if step.generation and crew_team.render(step.role, step.observation) in replies
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -45,7 +46,7 @@ LINE = st.lists(WORD, min_size=1, max_size=6).map(" ".join)
 @pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
 @given(text=ANY_TEXT | st.text(st.characters(categories=["Cs", "Co", "Cn", "L"])))
 @example(text="<think>" * 500)
-def test_a_parser_gives_its_action_or_a_reason_for_any_text(parse: Callable, text: str) -> None:
+def test_a_parser_gives_its_action_or_a_reason_for_any_text(parse: Callable[..., Any], text: str) -> None:
     read = parse(text, SEEN)
     assert isinstance(read, (PARSERS[parse], Malformed))
     assert not isinstance(read, Malformed) or read.reason
@@ -146,7 +147,7 @@ def test_an_empty_selection_means_none_is_useful() -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_plan, parse_query, parse_selection, parse_answer])
-def test_a_block_of_thought_before_the_output_is_passed_over(parse: Callable) -> None:
+def test_a_block_of_thought_before_the_output_is_passed_over(parse: Callable[..., Any]) -> None:
     bodies = {
         parse_plan: "<workflow>QDS</workflow>",
         parse_query: "<query>x</query>",

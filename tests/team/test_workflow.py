@@ -123,4 +123,4 @@ def test_the_plain_plan_is_the_shortest_solving_one_where_retrieve_and_answer_is
 @pytest.mark.parametrize("setting", ["workflows", "child_workflows"])
 def test_an_illegal_workflow_in_the_config_is_named(setting: str) -> None:
     with pytest.raises(ConfigError, match=rf"team\.{setting}: DS,AG is not a legal workflow: DS needs R before it"):
-        build_team(TeamConfig(**{setting: ("R,AG", "DS,AG")}))
+        build_team(TeamConfig.model_validate({setting: ("R,AG", "DS,AG")}))
