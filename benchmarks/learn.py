@@ -1,19 +1,21 @@
 """How fast a policy is updated, beside the floor that the hardware sets.
 
-    python benchmarks/learn.py [--model smollm2-135m] [--shape 135m] [--device cuda] [--peak-tflops 989]
+    python benchmarks/learn.py [--shape 135m] [--device cuda] [--peak-tflops 989]
 
-Transitions are synthetic (512 prompt and 48 action tokens, or lengths drawn as a team writes them), the update is the
-real one. The floor is 6 FLOP a weight and token for all weights that every token meets, and for the vocabulary's at
-action tokens, over the peak; the share of it that is reached is the model FLOP utilisation (MFU).
+Transitions are synthetic, with lengths as a team writes them; the update is the real one. Three sizes show whether its
+cost grows linearly. The floor is 6 FLOP a weight and token, for all weights that every token meets and for the
+vocabulary's at action tokens, over the peak; the share of it that is reached is the model FLOP utilisation (MFU).
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +27,7 @@ from jade.learn.policy import Policy, load_policy
 from jade.learn.transitions import Experience
 from jade.types import Reward, Transition
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "135m": {
         "vocab_size": 49152,
         "hidden_size": 576,
@@ -56,11 +58,11 @@ def make_model(shape: str, out: Path) -> Path:
     return out
 
 
-def make_experience(num_calls: int, mixed: bool, vocabulary: int) -> Experience:
+def make_experience(num_calls: int, vocabulary: int) -> Experience:
     draw = np.random.default_rng(0)
     transitions = []
     for number in range(num_calls):
-        prompt, action = (int(draw.integers(120, 1000)), int(draw.integers(6, 60))) if mixed else (512, 48)
+        prompt, action = int(draw.integers(120, 1000)), int(draw.integers(6, 60))
         ids = tuple(draw.integers(3, vocabulary, prompt + action).tolist())
         reward = Reward(outcome=float(draw.random()))
         logprobs = (-float(np.log(vocabulary)),) * action
@@ -73,7 +75,7 @@ def make_experience(num_calls: int, mixed: bool, vocabulary: int) -> Experience:
 
 def floor_seconds(policy: Policy, experience: Experience, peak_tflops: float) -> float:
     everywhere = sum(weight.numel() for name, weight in policy.trunk.named_parameters() if "embed" not in name)
-    vocabulary = policy.causal.get_output_embeddings().weight.numel()
+    vocabulary = int(policy.causal.get_output_embeddings().weight.numel())
     tokens = sum(len(t.prompt_ids) + len(t.action_ids) for t in experience.transitions)
     actions = sum(len(t.action_ids) for t in experience.transitions)
     return 6 * (everywhere * tokens + vocabulary * actions) / (peak_tflops * 1e12)
@@ -107,20 +109,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="135m")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--calls", type=int, nargs="+", default=[512, 1024, 2048])
-    parser.add_argument("--tokens-per-batch", type=int, nargs="+", default=[32768, 65536])
+    parser.add_argument("--calls", type=int, nargs="+", default=[256, 512, 1024])
+    parser.add_argument("--tokens-per-batch", type=int, nargs="+", default=[65536])
     parser.add_argument("--compile", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--adapt", nargs="+", default=["full", "lora"])
     parser.add_argument("--peak-tflops", type=float, default=989.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(options.shape, Path(folder))
-        for compiled in options.compile:
-            for tokens in options.tokens_per_batch:
-                for num_calls in options.calls:
-                    experience = make_experience(num_calls, mixed=True, vocabulary=SHAPES[options.shape]["vocab_size"])
-                    settings: dict[str, object] = {"tokens_per_batch": tokens, "compile": bool(compiled)}
-                    row = measure(model, options.device, settings, experience, options.peak_tflops)
-                    print(json.dumps({"calls": num_calls, **row}), flush=True)
+        vocabulary = SHAPES[options.shape]["vocab_size"]
+        grid = itertools.product(options.adapt, options.compile, options.tokens_per_batch, options.calls)
+        for adapt, compiled, tokens, num_calls in grid:
+            settings = {"adapt": adapt, "tokens_per_batch": tokens, "compile": bool(compiled)}
+            experience = make_experience(num_calls, vocabulary)
+            row = measure(model, options.device, settings, experience, options.peak_tflops)
+            print(json.dumps({"calls": num_calls, **row}), flush=True)
 
 
 if __name__ == "__main__":

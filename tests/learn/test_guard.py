@@ -131,12 +131,12 @@ async def test_plans_that_collapse_while_the_reward_drops_are_named(tiny_model: 
 
 
 async def test_rollbacks_at_different_places_are_not_in_a_row(tiny_model: Path, tmp_path: Path) -> None:
-    config = make_config(tiny_model, {"learn": {"iterations": 3, "guard": {"patience": 2}}})
-    learner = FaultyLearner(config, lose_a_weight, at=1, times=1)
+    config = make_config(tiny_model, {"learn": {"iterations": 2, "guard": {"patience": 2}}})
+    learner = FaultyLearner(config, lose_a_weight, at=0, times=1)
     await make_run(config, tmp_path, learner=learner).train()
-    longer = make_config(tiny_model, {"learn": {"iterations": 5, "guard": {"patience": 2}}})
-    progress = await make_run(longer, tmp_path, learner=FaultyLearner(longer, lose_a_weight, at=4, times=1)).train()
-    assert progress.iteration == 5
+    longer = make_config(tiny_model, {"learn": {"iterations": 3, "guard": {"patience": 2}}})
+    progress = await make_run(longer, tmp_path, learner=FaultyLearner(longer, lose_a_weight, at=2, times=1)).train()
+    assert progress.iteration == 3
     assert len(guard_rows(tmp_path)) == 2
 
 
