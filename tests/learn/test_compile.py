@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from jade.learn.policy import load_policy
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # torch's own, about tensors inside its compiler
 @pytest.mark.parametrize("adapt", ["full", "lora"])
 def test_compiled_layers_say_the_same_and_are_one_program_for_every_batch(
-    tiny_model: Path, adapt: str, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, adapt: Literal["full", "lora"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Without code generation, which takes a minute on a CPU: what is tested is what the compiler was given.
     compile_layer = torch.nn.Module.compile

@@ -47,7 +47,7 @@ def lose_a_weight(learner: Learner) -> None:
 def leap(learner: Learner) -> None:
     generator = torch.Generator().manual_seed(0)
     for _, weight in learner.policy.policy_parameters():
-        weight += 0.3 * torch.randn(weight.shape, generator=generator)
+        weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
 
 
 @torch.no_grad()

@@ -144,6 +144,19 @@ async def test_selections_name_the_evidence_pages() -> None:
             assert line.partition("(")[2].partition("):")[0] in titles
 
 
+@pytest.mark.parametrize(("answer", "plan"), [("in its text", "one round"), ("nowhere", "QDS")])
+async def test_a_type_without_hops_is_split_only_where_the_question_does_not_find_its_answer(
+    answer: str, plan: str
+) -> None:
+    page = small_world().pages[0]
+    question = make_question(
+        f"What of {page.title}?", (page.title if answer == "in its text" else "Nobody",), type="bridge"
+    )
+    examples = await teach(lesson_of(question), make_crew(Config(), ScriptedBackbone(str)), seed=0)
+    planned = next(example.reply for example in examples if example.prompt.role == "P")
+    assert ("QDS" in planned) == (plan == "QDS")
+
+
 def test_keywords_keep_what_can_be_searched_for() -> None:
     assert keywords("Who is the author of Emma?") == "author Emma"
     assert keywords("What is it?") == "What is it?"

@@ -2,7 +2,7 @@
 
 The kind of a question (one round, serial hops, independent parts) comes from its hop count or type; its sub-questions
 from a gold decomposition, or from evidence triples put into words. Where a benchmark knows the kind but not the
-sub-questions, the lesson teaches the plan alone.
+sub-questions, the lesson teaches the plan alone, and only where the whole question does not find its answer.
 """
 
 from __future__ import annotations

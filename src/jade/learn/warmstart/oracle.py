@@ -82,7 +82,7 @@ class Oracle:
 
     async def _plan(self, seen: Observation) -> str | None:
         split = self._lesson.kind
-        if self._is_root(seen) and split != ONE_ROUND:
+        if self._is_root(seen) and split != ONE_ROUND and not await self._is_found_at_once(seen):
             return f"<workflow>{split}</workflow>" if split in seen.legal else None
         weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
         if not weights:
@@ -90,6 +90,13 @@ class Oracle:
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question))
         share = np.array(list(weights.values())) / sum(weights.values())
         return f"<workflow>{draw.choice(list(weights), p=share)}</workflow>"
+
+    async def _is_found_at_once(self, seen: Observation) -> bool:
+        """Where gold data has a type but no hops, a question whose own words find the answer is best left whole."""
+        if self._lesson.hops:
+            return False
+        (passages,) = await self._crew.retriever.search([seen.question], self._crew.k)
+        return _first_evidence(self._hop(seen), passages) < len(passages)
 
     async def _split(self, seen: Observation) -> str | None:
         hops = self._lesson.hops
