@@ -79,6 +79,13 @@ def wanted(
 
 def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["viewer"], responses=documented(READING))
+    _add_lists(router, library, has_team)
+    _add_single(router, library, team)
+    return router
+
+
+def _add_lists(router: APIRouter, library: Library, has_team: bool) -> None:
+    """Runs, their rows, and the rows of two runs together."""
 
     @router.get("/runs", response_model=RunList)
     def list_runs() -> Response:
@@ -106,26 +113,6 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         known = {"total": len(every), "matched": len(rows), "complete": shelf.is_complete, "place": place}
         return json_response({**known, **figures, "rows": page})
 
-    @router.get("/runs/{run}/traces/{key:path}", response_model=dict[str, Any])
-    def read_trace(run: RunName, key: Annotated[str, Path(description="A row's key.")]) -> Response:
-        """One trace, complete, as the viewer shows it."""
-        found = _find(library, run)
-        try:
-            with _reading():
-                trace = found.shelf.trace(key)
-        except KeyError:
-            raise Problem(404, "no_trace", "this run has no trace of that key") from None
-        return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward)})
-
-    @router.get("/runs/{run}/curves", response_model=CurvePage)
-    def curves(run: RunName, after: Count = 0) -> Response:
-        """What a training run has written down since."""
-        metrics = _find(library, run).metrics
-        if metrics is None:
-            raise Problem(404, "no_curves", "this is not a training run")
-        with _reading():
-            return json_response(read_curves(metrics, after))
-
     @router.get("/compare", response_model=PairPage)
     def compare(
         before: Word,
@@ -147,7 +134,29 @@ def browse_router(library: Library, team: Team, *, has_team: bool) -> APIRouter:
         known = {"matched": len(shown), "place": place, "summary": compare_summary(pairs)}
         return json_response({**known, "pairs": page})
 
-    return router
+
+def _add_single(router: APIRouter, library: Library, team: Team) -> None:
+    """What there is to see of one trace and of one training run."""
+
+    @router.get("/runs/{run}/traces/{key:path}", response_model=dict[str, Any])
+    def read_trace(run: RunName, key: Annotated[str, Path(description="A row's key.")]) -> Response:
+        """One trace, complete, as the viewer shows it."""
+        found = _find(library, run)
+        try:
+            with _reading():
+                trace = found.shelf.trace(key)
+        except KeyError:
+            raise Problem(404, "no_trace", "this run has no trace of that key") from None
+        return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward)})
+
+    @router.get("/runs/{run}/curves", response_model=CurvePage)
+    def curves(run: RunName, after: Count = 0) -> Response:
+        """What a training run has written down since."""
+        metrics = _find(library, run).metrics
+        if metrics is None:
+            raise Problem(404, "no_curves", "this is not a training run")
+        with _reading():
+            return json_response(read_curves(metrics, after))
 
 
 def _place(names: Sequence[str], name: str) -> int | None:
