@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ("startup.py", "engine.py", "bm25.py", "local_backbone.py")
+SCRIPTS = ("startup.py", "engine.py", "bm25.py", "local_backbone.py", "serve.py")
 
 
 def main() -> int:
