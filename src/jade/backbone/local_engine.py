@@ -146,6 +146,7 @@ class Engine:
 
     def _apply_updates(self) -> None:
         while self._updates and not self.num_active:
+            self._max_batch = self._limits.max_batch  # memory that was short under the last policy may be free again
             apply, ticket = self._updates.popleft()
             try:
                 self.policy_version = apply()
