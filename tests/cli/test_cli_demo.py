@@ -1,16 +1,12 @@
-"""`jade demo`: the main job from nothing, in seconds with a scripted model; `jade ask` with the real embedded one."""
+"""`jade demo`: the main job from nothing, in seconds with a scripted model."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-from answering_server import ONE_HOP, Call, Server, serving
+from answering_server import Call, Server, serving
 from cli_runs import jade
 
-from jade.backbone.weights import SHIPPED, TRAINED, default_cache
-from jade.config import BackboneConfig
 from jade.engine.record import read_traces
 
 
@@ -67,33 +63,3 @@ def test_a_place_that_holds_something_else_is_left_alone(here: Path) -> None:
     done = jade("demo", "--out", "mine", "--model", "http://127.0.0.1:9/v1")
     assert done.status == 2
     assert (here / "mine/world/letters.txt").read_text() == "dear diary"
-
-
-def cached(name: str) -> None:
-    """Skip where using a model would mean fetching it."""
-    if not any((default_cache() / "weights").glob(f"{name}-*")):
-        pytest.skip(f"no {name} in {default_cache()}; `jade ask --model {name}` fetches it")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*SHIPPED, *TRAINED])
-def test_an_embedded_model_works_over_an_index(name: str, index: Path) -> None:
-    cached(name)
-    settings = ["--set", 'team.workflows=["R,AG"]', "--set", "retrieval.k=1", "--set", "backbone.threads=1"]
-    done = jade("ask", ONE_HOP, "--index", index, "--model", name, "--json", *settings)
-    answer = json.loads(done.out)
-    assert done.status == 0
-    assert answer["answer"]
-    assert [one["passage"]["title"] for one in answer["citations"]] == ["mill"]
-    (written,) = (step["generation"] for step in answer["trace"]["steps"] if step["role"] == "AG")
-    assert len(written["token_ids"]) == len(written["logprobs"]) == answer["usage"]["completion_tokens"] > 0
-
-
-@pytest.mark.slow
-def test_without_a_name_the_trained_team_plans_finds_and_cites(index: Path) -> None:
-    cached(BackboneConfig().model)
-    done = jade("ask", ONE_HOP, "--index", index, "--set", "backbone.threads=1")
-    assert done.status == 0
-    assert "malformed" not in done.out
-    assert "Answer: Ada Lenn" in done.out
-    assert "[1] ✓ 0: mill (mill.txt:chars 0-69)" in done.out

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from cli_runs import jade, jade_process
 
 from jade.cli import main as main_module
@@ -71,6 +74,28 @@ def test_help_loads_nothing_heavy() -> None:
 def test_the_pages_written_from_the_code_are_up_to_date() -> None:
     done = subprocess.run([sys.executable, ROOT / "scripts/make_docs.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    """Every `jade …` line of the pages' code blocks, with its page."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    lines = [
+        (page.name, line.removeprefix("$ "))
+        for page in pages
+        for block in re.findall(r"```.*?\n(.*?)```", page.read_text(), re.DOTALL)
+        for line in block.splitlines()
+    ]
+    return [(page, line) for page, line in lines if line.startswith("jade ")]
+
+
+@pytest.mark.parametrize(("page", "line"), shown_commands())
+def test_a_command_shown_on_a_page_exists_with_its_options(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(main_module.app)
+    while words and hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= {*known, "--help"}, page
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
