@@ -86,6 +86,12 @@ def test_traces_are_added_to_the_file_and_named_after_question_and_seed(index: P
     assert len({id_.partition("@")[0] for id_ in ids}) == 1
 
 
+def test_a_trace_that_nobody_wants_goes_nowhere(index: Path, server: Server) -> None:
+    done = ask(ONE_HOP, index, server, "--trace", "/dev/null")
+    assert (done.status, "Answer: Ada Lenn" in done.out) == (0, True)
+    assert list(Path.cwd().iterdir()) == []
+
+
 def test_progress_goes_to_stderr_as_plain_lines_and_json_alone_to_stdout(index: Path, server: Server) -> None:
     done = jade_process("ask", SERIAL, "--index", index, "--model", server.url, "--json", cwd=Path.cwd())
     assert json.loads(done.out)["answer"] == "Corby"

@@ -64,7 +64,7 @@ def dump_trace(trace: Trace) -> str:
 def append_traces(path: Path, traces: Iterable[Trace]) -> None:
     """Add lines at the end of a file, each written whole. A line that was cut off there before is dropped."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists():
+    if path.is_file():
         _drop_cut_line(path)
     with path.open("a", encoding="utf-8") as file:
         for trace in traces:
