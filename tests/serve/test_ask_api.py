@@ -80,7 +80,7 @@ def test_a_streamed_step_is_complete(http: httpx.Client) -> None:
     by_role = {str(step["role"]): step for step in steps}
     assert by_role["P"]["applied"] == {"kind": "Workflow", "modules": ["QR", "R", "DS", "AG"]}
     assert by_role["DS"]["prompt"]["user"].startswith("Document0 (Ada Marlow)")  # type: ignore[index]
-    assert [passage["chosen"] for passage in by_role["DS"]["passages"]] == [True, False, False]  # type: ignore[index,attr-defined]
+    assert [passage["chosen"] for passage in by_role["DS"]["passages"]] == [True, False, False]  # type: ignore[attr-defined]
     assert by_role["R"]["generation"] is None
 
 
