@@ -22,9 +22,9 @@ SPECIAL = ("<|im_end|>", "<|im_start|>", "<|pad|>")
 
 @dataclass(frozen=True, slots=True)
 class TinySize:
-    vocabulary: int = 2048
-    width: int = 128
-    layers: int = 4
+    vocabulary: int = 1000
+    width: int = 96
+    layers: int = 3
     heads: int = 4
     key_value_heads: int = 2
     positions: int = 4096
