@@ -105,6 +105,23 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert str(tmp_path / "file") in done.complaint
 
 
+def run_without(package: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """`jade` where a package is not installed."""
+    code = f"import sys; sys.modules[{package!r}] = None; from jade.cli.main import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_an_extra_that_is_not_installed_is_named_with_the_remedy(index: Path) -> None:
+    done = run_without("torch", "ask", "Who?", "--index", index)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "jade: the package torch is not installed; pip install 'jade-team[local]'\n"
+
+
+def test_what_everyone_needs_is_missed_with_a_traceback(index: Path) -> None:
+    done = run_without("numpy", "ask", "Who?", "--index", index, "--model", "http://127.0.0.1:9/v1")
+    assert "Traceback" in done.stderr
+
+
 def test_a_defect_of_ours_is_not_dressed_up_as_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(prog_name: str) -> None:
         raise ConnectionResetError("not about a file")

@@ -54,6 +54,14 @@ for name, command in VERBS.items():
 app.add_typer(trace.app, name="trace")
 
 
+EXTRAS = {
+    "local": ("torch", "transformers", "peft", "safetensors", "gguf", "llguidance"),
+    "dense": ("sentence_transformers", "faiss"),
+    "serve": ("mcp",),
+}
+"""Packages that not everyone needs, by the extra that brings them."""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -78,6 +86,13 @@ def main() -> None:
         app(prog_name="jade")
     except JadeError as error:
         complain(str(error))
+        sys.exit(2)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, packages in EXTRAS.items() if missing in packages), None)
+        if extra is None:
+            raise
+        complain(f"the package {missing} is not installed; pip install 'jade-team[{extra}]'")
         sys.exit(2)
     except OSError as error:
         if error.filename is None:
