@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from jade.learn.questions import QuestionStream
 from jade.learn.train import Run
 from jade.reward.metrics import normalise
 from jade.team.crew import Cast, Crew
-from jade.team.team import build_team
+from jade.team.roles import RoleSpec
+from jade.team.team import Team, build_team
 from jade.types import Passage, Question
 
 
@@ -74,9 +76,15 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def terse(team: Team) -> Team:
+    """A team that is cut off after a few tokens: a model with random weights has nothing to say anyway."""
+    members = {c: replace(m, max_tokens=6) if isinstance(m, RoleSpec) else m for c, m in team.members.items()}
+    return replace(team, members=members)
+
+
 def make_crew(config: Config, backbone: Backbone | None = None) -> Crew:
     return Crew(
-        build_team(config.team),
+        terse(build_team(config.team)),
         Cast(backbone or LocalBackbone.open(config.backbone)),
         WordRetriever(world_passages(small_world())),
         config.budget,
