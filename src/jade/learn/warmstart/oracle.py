@@ -114,9 +114,10 @@ class Oracle:
         return f"<query>{queries[best]}</query>" if ranks[best] < self._crew.k else None
 
     async def _select(self, seen: Observation) -> str | None:
+        """Taught where there is something to keep: a beginner who learns to keep nothing loses far more than he saves."""
         hop = self._hop(seen)
         useful = [f"Document{place}" for place, passage in enumerate(seen.passages) if is_evidence(hop, passage)]
-        return f"<id>{','.join(useful)}</id>"
+        return f"<id>{','.join(useful)}</id>" if useful else None
 
     async def _answer(self, seen: Observation) -> str | None:
         """Taught where a passage holds it. The first spelling that a passage has is the one to say."""
