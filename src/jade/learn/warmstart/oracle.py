@@ -114,7 +114,7 @@ class Oracle:
         return f"<query>{queries[best]}</query>" if ranks[best] < self._crew.k else None
 
     async def _select(self, seen: Observation) -> str | None:
-        """Taught where there is something to keep: a beginner who learns to keep nothing loses far more than he saves."""
+        """Taught where there is something to keep: who learns to keep nothing loses more than it saves."""
         hop = self._hop(seen)
         useful = [f"Document{place}" for place, passage in enumerate(seen.passages) if is_evidence(hop, passage)]
         return f"<id>{','.join(useful)}</id>" if useful else None
