@@ -132,8 +132,8 @@ class PolicyConfig(Section):
     """Names of the layers that get an adapter."""
     critic: Literal["head", "separate", "none"] = "head"
     """The baseline: a value head on the shared trunk, a model of its own, or none (`group` credit)."""
-    value_gradient: bool = True
-    """Whether a value head on the shared trunk also shapes the trunk."""
+    value_gradient: bool = False
+    """Whether a value head on the shared trunk also shapes the trunk; a young critic's errors would disturb it."""
     tokens_per_batch: int = Field(16384, ge=64)
     """Tokens that go through the model at once."""
     recompute: bool = False
