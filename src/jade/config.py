@@ -189,6 +189,8 @@ class GuardConfig(Section):
     """Nats a token below which the policy is called frozen."""
     max_entropy: float = Field(8.0, gt=0.0)
     """Nats a token above which the policy is called noise."""
+    max_failed: float = Field(0.5, ge=0.0, le=1.0)
+    """Share of the questions that may end in an error (a dead retriever, a model that raises)."""
     malformed_rise: float = Field(0.3, gt=0.0)
     """Rise of the malformed share over its recent mean that is called an explosion."""
     collapse_share: float = Field(0.98, gt=0.0, le=1.0)

@@ -11,7 +11,7 @@ from learn_runs import make_config, make_run, small_world
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config, GuardConfig
-from jade.errors import TrainingStopped
+from jade.errors import BackboneFailed, TrainingStopped
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
@@ -78,6 +78,10 @@ def babble(prompt: Prompt) -> str:
     return "well then"
 
 
+def break_down(prompt: Prompt) -> str:
+    raise BackboneFailed("the model is gone")
+
+
 def always_the_same(prompt: Prompt) -> str:
     return "<workflow>AG</workflow>" if prompt.role == "P" else "<answer>no idea at all</answer>"
 
@@ -118,6 +122,15 @@ async def test_malformed_outputs_that_explode_are_named_and_stop_the_run_the_thi
         await run.train()
     assert [(row["event"], row["back_to"]) for row in guard_rows(tmp_path)] == [("format", 1)] * 3
     assert [row["scale"] for row in guard_rows(tmp_path)] == [0.5, 0.25, 0.125]
+
+
+async def test_questions_that_fail_one_after_the_other_stop_the_run_and_say_why(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    config = make_config(tiny_model, {"learn": {"iterations": 5, "guard": {"patience": 1}}})
+    run = make_run(config, tmp_path, backbone=TurningScript(behave, break_down, from_version=1))
+    with pytest.raises(TrainingStopped, match=r"failures: 100% .* the model is gone"):
+        await run.train()
 
 
 async def test_plans_that_collapse_while_the_reward_drops_are_named(tiny_model: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 | not finite | the update's loss or gradient (raised by the optimiser step) |
 | kl | the update's last mini-batch: the policy moved too far from the one that sampled |
 | entropy | the update: the policy froze, or became noise |
+| failures | the rollout: questions ended in errors, which teaches nothing |
 | format | the rollout: the malformed share rose far over its recent mean |
 | collapse | the rollout: nearly all plans are the same while the reward drops |
 
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from jade.config import GuardConfig
+from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
 
@@ -37,8 +39,11 @@ class Guard:
         self._cfg = cfg
         self.recent = [dict(figures) for figures in recent]
 
-    def judge_rollout(self, figures: Mapping[str, float]) -> None:
+    def judge_rollout(self, figures: Mapping[str, float], traces: Sequence[Trace] = ()) -> None:
         """Raises an alarm when the team that sampled these traces has gone wrong."""
+        if figures.get("failed", 0.0) > self._cfg.max_failed:
+            why = next((trace.error for trace in traces if trace.error), "")
+            raise Alarm("failures", f"{figures['failed']:.0%} of the questions ended in an error: {why}")
         self._judge_format(figures)
         self._judge_plans(figures)
 

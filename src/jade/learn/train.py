@@ -42,7 +42,7 @@ async def improve(
     started = time.perf_counter()
     traces = await rollout(jobs, crew, concurrency=cfg.learn.concurrency)  # Algorithm 1
     figures = rollout_figures(traces, cfg.reward) | {"seconds_rollout": time.perf_counter() - started}
-    guard.judge_rollout(figures)
+    guard.judge_rollout(figures, traces)
     rewards = [assign_rewards(trace, cfg.reward) for trace in traces]  # Eq. 6-8
     transitions = of_roles(flatten(traces, rewards), cfg.learn.train_roles)  # Algorithm 2, line 12
     experience = Experience(tuple(transitions), {trace.id: trace for trace in traces})
