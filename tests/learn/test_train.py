@@ -68,6 +68,16 @@ async def test_going_on_from_an_older_checkpoint_ends_where_going_through_does(
         assert one.read_bytes() == other.read_bytes()
 
 
+async def test_a_run_killed_before_its_first_checkpoint_begins_again(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model, {"learn": {"iterations": 1}})
+    dev = small_world().splits["dev"][:1]
+    await make_run(config, tmp_path / "through", dev=dev).train()
+    killed = make_run(config, tmp_path / "killed", dev=dev)
+    killed.journal.write("dev", 0, {"reward": 0.0})
+    await killed.train()
+    assert numbers(tmp_path / "killed") == numbers(tmp_path / "through")
+
+
 async def test_only_the_roles_that_train_are_learned_from(tiny_model: Path, tmp_path: Path) -> None:
     run = make_run(make_config(tiny_model, {"learn": {"iterations": 1, "train_roles": ["P"]}}), tmp_path)
     await run.train()

@@ -88,6 +88,7 @@ class Run:
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.cfg.learn.keep)
         self.journal = Journal(self.folder, self.cfg.learn.tensorboard)
         self.crew = replace(self.crew, sampling=SamplingConfig(temperature=self.cfg.learn.temperature))
+        self._saved: Progress | None = None
 
     async def train(self, minutes: float | None = None) -> Progress:
         """Iterate until all is done or the time is up; a checkpoint is there in either case."""
@@ -108,7 +109,7 @@ class Run:
             self.progress = self.checkpoints.load(newest, self.learner.policy, self.learner.optimiser)
             self.guard.recent = [dict(figures) for figures in self.progress.recent]
             self.learner.scale = self.progress.scale
-            self.journal.cut_back(self.progress.journal_bytes)
+        self.journal.cut_back(self.progress.journal_bytes)
         await publish(self.learner.policy, self.crew, self.progress.iteration)
         if newest is None:
             await self._measure()
@@ -163,13 +164,16 @@ class Run:
             self._save()
 
     def _save(self) -> None:
+        """Write a checkpoint, unless nothing has happened since the last one."""
         self.progress = replace(
             self.progress,
             scale=self.learner.scale,
             recent=tuple(self.guard.recent),
             journal_bytes=self.journal.num_bytes,
         )
-        self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
+        if self.progress != self._saved:
+            self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
+            self._saved = self.progress
 
     async def _roll_back(self, alarm: Alarm) -> None:
         """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""
