@@ -1,0 +1,136 @@
+"""How the team is trained by reinforcement: data, credit, policy, PPO, guard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from jade.config.section import ROLE_CODES, Section
+
+
+class PolicyConfig(Section):
+    adapt: Literal["full", "lora"] = "full"
+    """Train all weights, or low-rank adapters over frozen ones."""
+    lora_rank: int = Field(16, ge=1)
+    """Rank of the adapters; their scale is twice the rank."""
+    lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    """Names of the layers that get an adapter."""
+    critic: Literal["head", "separate", "none"] = "head"
+    """The baseline: a value head on the shared trunk, a model of its own, or none (`group` credit)."""
+    value_gradient: bool = False
+    """Whether a value head on the shared trunk also shapes the trunk; a young critic's errors would disturb it."""
+    tokens_per_batch: int = Field(16384, ge=64)
+    """Tokens that go through the model at once."""
+    recompute: bool = False
+    """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
+    compile: bool = False
+    """Compile the layers: half a minute at the start, faster updates after it (GPU)."""
+
+
+class PPOConfig(Section):
+    learning_rate: float = Field(1e-6, ge=0.0)
+    """Step size of the policy; 0 is the control that learns nothing."""
+    critic_learning_rate: float = Field(1e-5, ge=0.0)
+    """Step size of the value head or of the separate critic."""
+    warmup: int = Field(0, ge=0)
+    """Iterations over which the step size rises to its full value."""
+    epochs: int = Field(1, ge=1)
+    """Passes over one iteration's transitions."""
+    minibatches: int = Field(4, ge=1)
+    """Optimiser steps in one pass; every mini-batch mixes all roles."""
+    clip: float = Field(0.2, gt=0.0)
+    """How far the probability ratio may move before its gradient is cut."""
+    value_clip: float = Field(0.5, gt=0.0)
+    """The same for the value, around its prediction at rollout."""
+    value_weight: float = Field(0.5, ge=0.0)
+    """Weight of the value loss beside the policy's."""
+    entropy_weight: float = Field(0.0, ge=0.0)
+    """Weight of the entropy bonus."""
+    kl_weight: float = Field(0.0, ge=0.0)
+    """Weight of the divergence from the policy that the run started with."""
+    gradient_clip: float = Field(1.0, gt=0.0)
+    """Largest norm of the gradient."""
+    weigh: Literal["token", "call", "role"] = "token"
+    """What counts the same in the loss: every token, every call, or every role."""
+
+
+class CreditConfig(Section):
+    rule: str = "trajectory"
+    """trajectory, shared, group, or `package.module:function` for a rule of one's own."""
+    gamma: float = Field(1.0, gt=0.0, le=1.0)
+    """Discount from one action token to the next."""
+    lam: float = Field(1.0, ge=0.0, le=1.0)
+    """Decay of the advantage estimate: 1 trusts returns, 0 trusts values."""
+    group_std: bool = False
+    """`group` only: divide by the group's standard deviation as well."""
+    normalise: Literal["none", "batch", "role"] = "batch"
+    """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
+
+
+class GuardConfig(Section):
+    max_kl: float = Field(0.5, gt=0.0)
+    """Nats a token by which the policy may leave the one that sampled, seen in an update's last mini-batch."""
+    min_entropy: float = Field(0.0, ge=0.0)
+    """Nats a token below which the policy is called frozen."""
+    max_entropy: float = Field(8.0, gt=0.0)
+    """Nats a token above which the policy is called noise."""
+    max_failed: float = Field(0.5, ge=0.0, le=1.0)
+    """Share of the questions that may end in an error (a dead retriever, a model that raises)."""
+    malformed_rise: float = Field(0.3, gt=0.0)
+    """Rise of the malformed share over its recent mean that is called an explosion."""
+    collapse_share: float = Field(0.98, gt=0.0, le=1.0)
+    """Share of one workflow that is called a collapse when the reward drops as well."""
+    collapse_drop: float = Field(0.05, ge=0.0)
+    """Drop of the reward below its recent mean that makes it one."""
+    window: int = Field(5, ge=1)
+    """Iterations that the recent means look back on."""
+    shrink: float = Field(0.5, gt=0.0, lt=1.0)
+    """What the step size is multiplied by after a rollback."""
+    patience: int = Field(3, ge=1)
+    """Rollbacks in a row that stop the run."""
+
+
+class LearnConfig(Section):
+    questions: tuple[Path, ...] = ()
+    """Question files (.jsonl, .jsonl.gz) to train on."""
+    dev: tuple[Path, ...] = ()
+    """Question files to measure on while training; never trained on."""
+    held_out: tuple[Path, ...] = ()
+    """Question files kept for tests: none of them may be trained on, which is checked before any work."""
+    overlap: Literal["refuse", "drop"] = "refuse"
+    """Training questions that also stand in `dev` or `held_out`: refuse to start, or leave out all that share a
+    question, a hop or its evidence with them."""
+    per_file: int = Field(0, ge=0)
+    """At most this many questions from each file; 0 takes all."""
+    balance: bool = False
+    """Draw evenly from the question files, whatever their sizes."""
+    iterations: int = Field(100, ge=0)
+    """Rollouts and updates, alternating."""
+    questions_per_iteration: int = Field(128, ge=1)
+    """Questions rolled out before each update."""
+    rollouts: int = Field(1, ge=1)
+    """Traces of each question; `group` credit needs two or more."""
+    concurrency: int = Field(512, ge=1)
+    """Questions in flight at once."""
+    temperature: float = Field(1.0, gt=0.0)
+    """Of the rollouts; `sampling` is for measuring and answering."""
+    train_roles: tuple[str, ...] = ROLE_CODES
+    """Roles whose calls are trained; the others keep working and learn nothing."""
+    dev_every: int = Field(10, ge=1)
+    """Iterations between measurements on `dev`."""
+    dev_questions: int = Field(200, ge=1)
+    """Questions of each dev file that are measured."""
+    checkpoint_every: int = Field(5, ge=1)
+    """Iterations between checkpoints."""
+    keep: int = Field(2, ge=2)
+    """Checkpoints kept beside the best one; a rollback may need the last but one."""
+    traces_every: int = Field(10, ge=1)
+    """Iterations between those whose traces are written to the run folder."""
+    tensorboard: bool = False
+    """Also write TensorBoard events (needs the package `tensorboard`)."""
+    credit: CreditConfig = CreditConfig()
+    policy: PolicyConfig = PolicyConfig()
+    ppo: PPOConfig = PPOConfig()
+    guard: GuardConfig = GuardConfig()

@@ -1,0 +1,62 @@
+"""TOML in: a file, then dotted overrides, checked once; every complaint is one line that names the setting."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from jade.config.schema import Config
+from jade.errors import ConfigError
+
+
+def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file, apply `section.field=value` overrides, check everything once."""
+    data = _read(path) if path else {}
+    for override in overrides:
+        _apply(data, override)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_complaints(error, path))) from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not TOML: {error}") from None
+
+
+def _apply(data: dict[str, Any], override: str) -> None:
+    name, separator, text = override.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"override {override!r} is not of the form section.field=value")
+    *sections, field = name.strip().split(".")
+    for section in sections:
+        data = data.setdefault(section, {})
+        if not isinstance(data, dict):
+            raise ConfigError(f"override {override!r}: {section} is not a section")
+    data[field] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    """TOML if it is TOML (numbers, booleans, lists, quoted strings), otherwise the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
+    where = f"{path}: " if path else ""
+    for problem in error.errors():
+        field = ".".join(str(part) for part in problem["loc"])
+        given = "" if problem["type"] in ("missing", "extra_forbidden") else f" (given: {problem['input']!r})"
+        message = "no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        yield f"{where}{field}: {message}{given}"

@@ -1,0 +1,47 @@
+"""Who works, how they draw their words, and what a question may cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from jade.config.section import Section
+
+
+class TeamConfig(Section):
+    workflows: tuple[str, ...] = ()
+    """The workflows the planner may choose from, printed ("QDS", "R,AG"); empty means all that the grammar allows.
+    With exactly one, no planner is called."""
+    child_workflows: tuple[str, ...] = ()
+    """The same for sub-questions; empty means as `workflows`."""
+    prompts: Path | None = None
+    """A folder of `<role>.md` files that replace the shipped prompts of the same name."""
+    extensions: tuple[str, ...] = ()
+    """Modules or .py files with roles and tools of one's own; each has `register(team)`."""
+    constrain_plans: bool = False
+    """Decode plans so that they are always legal. Inference only: masking changes what is learned from."""
+
+
+class SamplingConfig(Section):
+    temperature: float = Field(0.0, ge=0.0)
+    """0 is greedy."""
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    """Nucleus sampling; keep 1 in training, where log-probs must be those of the full distribution."""
+
+
+class BudgetConfig(Section):
+    rounds: int = Field(8, ge=1)
+    """Planner turns a question may take."""
+    depth: int = Field(2, ge=0)
+    """How deep decomposition may nest; 0 forbids it."""
+    children: int = Field(4, ge=1)
+    """Sub-questions one decomposition may ask; the rest are dropped, and the trace says so."""
+    retrievals: int = Field(8, ge=0)
+    """Searches a question may make."""
+    calls: int = Field(64, ge=1)
+    """Model calls a question may make."""
+    tokens: int = Field(65536, ge=1)
+    """Tokens, read and written, a question may use."""
+    seconds: float = Field(600.0, gt=0.0)
+    """Wall-clock time a question may take."""

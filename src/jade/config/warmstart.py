@@ -1,0 +1,38 @@
+"""How the team is trained on gold data first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from jade.config.section import ROLE_CODES, Section
+
+
+class WarmstartConfig(Section):
+    questions: tuple[Path, ...] = ()
+    """Question files whose gold data becomes examples."""
+    held_out: tuple[Path, ...] = ()
+    """Question files for dev and test: examples that share a question, a hop or its evidence with them are dropped."""
+    per_file: int = Field(0, ge=0)
+    """At most this many questions from each file; 0 takes all."""
+    passes: int = Field(1, ge=1)
+    """How often the oracle team works each question, each time by another plan where several are good."""
+    best_traces: tuple[Path, ...] = ()
+    """Trace files of the team itself; what it did in its best ones becomes examples too (rejection sampling)."""
+    min_outcome: float = Field(0.8, ge=0.0, le=1.0)
+    """Outcome from which a trace of the team's own is one of the best."""
+    roles: tuple[str, ...] = ROLE_CODES
+    """Roles that get examples."""
+    per_role: int = Field(0, ge=0)
+    """At most this many examples of one role from one dataset; 0 takes all."""
+    repeat: int = Field(1, ge=1)
+    """How often at most the examples of a rare role are repeated, to bring it up to the median role."""
+    epochs: int = Field(2, ge=1)
+    """Passes over the examples."""
+    learning_rate: float = Field(2e-4, gt=0.0)
+    """Peak step size; it rises over the first 5 % of the steps and falls linearly to a tenth."""
+    examples_per_step: int = Field(64, ge=1)
+    """Examples in one optimiser step."""
+    checkpoint_every: int = Field(200, ge=1)
+    """Optimiser steps between checkpoints."""
