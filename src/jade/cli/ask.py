@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +12,6 @@ from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
 from jade.types import Question, Trace
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from jade.config import Config
 
 
@@ -31,6 +28,7 @@ def command(
     """Ask the team a question over your documents."""
     import asyncio
 
+    from jade.cli.answer import print_answer
     from jade.cli.screen import complain
     from jade.engine.record import append_traces
 
@@ -89,53 +87,3 @@ def _as_object(trace: Trace, file: Path) -> dict[str, Any]:
         "usage": asdict(trace.usage),
         "trace": said | trace_to_json(trace),
     }
-
-
-def print_answer(trace: Trace, trace_file: Path | None = None, *, outputs: bool = False) -> None:
-    """The tree, the answer, what it rests on and what it cost."""
-    from jade.cli.screen import foreign, open_screen
-    from jade.cli.tree import render_trace
-
-    console = open_screen()
-    console.print(render_trace(trace, outputs=outputs))
-    console.print()
-    console.print(foreign("Answer: ", "bold") + foreign(trace.answer or "none", "bold green"), soft_wrap=True)
-    for line in (*_doubts(trace), *_citations(trace), _cost(trace, trace_file)):
-        console.print(line, soft_wrap=True)
-
-
-def _doubts(trace: Trace) -> Iterator[Text]:
-    from jade.cli.screen import foreign
-
-    if trace.answer and not trace.supported:
-        yield foreign("No document that was found supports this answer.", "yellow")
-    elif not trace.supported:
-        yield foreign("Nothing that was found answers this question.", "yellow")
-    if trace.error:
-        yield foreign(f"The team failed: {trace.error}", "red")
-    if trace.stopped:
-        yield foreign(f"Stopped early: the budget of {trace.stopped} was spent.", "yellow")
-
-
-def _citations(trace: Trace) -> Iterator[Text]:
-    """Two lines each: where the passage stands (a tick when it holds its node's answer), and how it begins."""
-    from jade.cli.screen import foreign
-    from jade.cli.tree import clip
-
-    for citation in trace.citations:
-        mark, passage = "✓" if citation.holds_answer else " ", citation.passage
-        place = f"{clip(passage.title)} ({clip(passage.source or passage.id)})"
-        yield foreign(f"[{citation.number}] {mark} {citation.node}: {place}", "" if citation.holds_answer else "dim")
-        yield foreign(f"      {clip(passage.text, 140)}", "dim")
-
-
-def _cost(trace: Trace, trace_file: Path | None) -> Text:
-    from jade.cli.screen import foreign
-
-    usage = trace.usage
-    return foreign(
-        f"{usage.calls} calls, {usage.rounds} rounds, {usage.retrievals} retrievals, "
-        f"{usage.prompt_tokens}+{usage.completion_tokens} tokens, {usage.seconds:.1f} s"
-        + (f"; trace in {trace_file}" if trace_file else ""),
-        "dim",
-    )

@@ -63,7 +63,7 @@ async def _ask_all(questions: Sequence[Question], config: Config, index: Path, t
 
 
 def _show(trace: Trace) -> None:
-    from jade.cli.ask import print_answer
+    from jade.cli.answer import print_answer
     from jade.cli.screen import foreign, open_screen
     from jade.reward.metrics import f1
 

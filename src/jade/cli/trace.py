@@ -21,10 +21,12 @@ def traces() -> None:
 def show(
     file: Annotated[Path, typer.Argument(help="A file of traces (JSONL).")],
     trace_id: Annotated[str | None, typer.Option("--id", help="Show only the trace of this id.")] = None,
-    outputs: Annotated[bool, typer.Option("--outputs", help="Add the raw text of every call.")] = False,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="Add the raw text of every call and every passage read.")
+    ] = False,
 ) -> None:
     """Print each trace as a tree: roles, outputs, tokens and time."""
-    from jade.cli.ask import print_answer
+    from jade.cli.answer import print_answer
     from jade.engine.record import read_traces
     from jade.errors import TraceUnreadable
 
@@ -34,7 +36,7 @@ def show(
             if shown:
                 typer.echo("─" * 80)
             with _explained(file):
-                print_answer(trace, outputs=outputs)
+                print_answer(trace, everything=outputs)
             shown += 1
     if not shown:
         raise TraceUnreadable(f"{file}: no trace" + (f" with id {trace_id!r}" if trace_id else " in it"))

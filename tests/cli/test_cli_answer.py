@@ -1,0 +1,52 @@
+"""What is printed of a finished question: the passages that support it, and how many others were read."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from jade.cli.answer import print_answer
+from jade.types import Citation, Node, Passage, Question, Trace
+
+
+def wide_trace(holding: dict[str, list[bool]]) -> Trace:
+    """A split into nodes that each read some passages, of which some hold the answer."""
+    numbers = count(1)
+    citations = [
+        Citation(number, node, Passage(f"p{number}", f"Page {number}", f"Text {number}", f"a.md:{number}"), holds)
+        for node, marks in holding.items()
+        for holds in marks
+        for number in [next(numbers)]
+    ]
+    nodes = [Node("0", None, "All?", "All?", "yes", tuple(holding)), *(Node(n, "0", n, n, "x") for n in holding)]
+    return Trace("t", Question("q", "All?"), tuple(nodes), (), "yes", tuple(citations), supported=True)
+
+
+def printed(trace: Trace, capsys: pytest.CaptureFixture[str], *, everything: bool = False) -> list[str]:
+    print_answer(trace, Path("t.jsonl"), everything=everything)
+    lines = capsys.readouterr().out.splitlines()
+    return lines[lines.index("Answer: yes") + 1 : -1]
+
+
+def test_passages_that_support_are_shown_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    marks = {"0.1": [False, True, False, True, False], "0.2": [True]}
+    assert printed(wide_trace(marks), capsys) == [
+        "[2] ✓ 0.1: Page 2 (a.md:2)", "      Text 2",
+        "[4] ✓ 0.1: Page 4 (a.md:4)", "      Text 4",
+        "      0.1: 3 more read",
+        "[6] ✓ 0.2: Page 6 (a.md:6)", "      Text 6",
+    ]  # fmt: skip
+
+
+def test_where_none_holds_the_answer_the_best_one_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(wide_trace({"0.1": [False] * 5}), capsys) == [
+        "[1]   0.1: Page 1 (a.md:1)", "      Text 1", "      0.1: 4 more read",
+    ]  # fmt: skip
+
+
+def test_every_passage_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(wide_trace({"0.1": [False] * 5, "0.2": [True] * 2}), capsys, everything=True)
+    assert [line[:3] for line in lines[::2]] == [f"[{number}]" for number in range(1, 8)]
+    assert not [line for line in lines if "more read" in line]
