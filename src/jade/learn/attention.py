@@ -72,10 +72,13 @@ def _all_at_once(
 
 
 def _one_by_one(query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packing, scale: float | None) -> Tensor:
+    """Split, not sliced: each slice's gradient would be a whole row of zeros, and the cost square in the calls."""
     grouped = query_TAD.shape[1] != key_TKD.shape[1]
+    lengths = [end - start for start, end in pairwise(packing.bounds)]
+    calls = zip(*(tensor.split(lengths) for tensor in (query_TAD, key_TKD, value_TKD)), strict=True)
     out = []
-    for start, end in pairwise(packing.bounds):
-        query, key, value = (tensor[start:end].transpose(0, 1)[None] for tensor in (query_TAD, key_TKD, value_TKD))
+    for call in calls:
+        query, key, value = (tensor.transpose(0, 1)[None] for tensor in call)
         attended = nn.functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scale, enable_gqa=grouped
         )
