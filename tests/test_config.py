@@ -104,6 +104,12 @@ def test_overrides_are_applied_over_the_file_in_order(tmp_path: Path) -> None:
         ('backbone.model="quoted"', "backbone", "model", "quoted"),
         ("backbone.model=a=b", "backbone", "model", "a=b"),
         ("team.prompts=my prompts", "team", "prompts", Path("my prompts")),
+        ("retrieval.index=2024", "retrieval", "index", "2024"),
+        ("retrieval.index=2024-05-01", "retrieval", "index", "2024-05-01"),
+        ('retrieval.index="2024"', "retrieval", "index", "2024"),
+        ("retrieval.index=", "retrieval", "index", ""),
+        ("team.prompts=1e3", "team", "prompts", Path("1e3")),
+        ("backbone.model=true", "backbone", "model", "true"),
     ],
 )
 def test_an_override_is_toml_where_it_can_be_and_text_otherwise(
@@ -134,6 +140,11 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line(override: str, compl
     with pytest.raises(ConfigError) as caught:
         load_config(overrides=[override])
     assert str(caught.value) == complaint
+
+
+def test_a_role_with_a_model_of_its_own_may_name_a_folder_that_looks_like_a_number() -> None:
+    config = load_config(overrides=["roles.QR.model=7", "roles.QR.threads=7", "roles.QR.adapter=7.5"])
+    assert config.roles["QR"] == BackboneConfig(model="7", threads=7, adapter=Path("7.5"))
 
 
 def test_an_override_inside_a_value_is_refused() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from jade.config.schema import Config
 from jade.errors import ConfigError
@@ -37,20 +37,37 @@ def _apply(data: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name.strip():
         raise ConfigError(f"override {override!r} is not of the form section.field=value")
-    *sections, field = name.strip().split(".")
+    *sections, field = names = name.strip().split(".")
     for section in sections:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
             raise ConfigError(f"override {override!r}: {section} is not a section")
-    data[field] = _value(text.strip())
+    data[field] = _value(text.strip(), _wants_text(names))
 
 
-def _value(text: str) -> Any:
-    """TOML if it is TOML (numbers, booleans, lists, quoted strings), otherwise the text itself."""
+def _value(text: str, as_text: bool) -> Any:
+    """TOML if it is TOML (numbers, booleans, lists, quoted strings), otherwise the text itself.
+
+    Where a text or a path is wanted, only a quoted string is TOML: a folder may be named 2024 or true.
+    """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return text if as_text and not isinstance(value, str) else value
+
+
+def _wants_text(names: Sequence[str]) -> bool:
+    """Whether the setting of this name is a text or a path; one that does not exist is complained of later."""
+    kind: Any = Config
+    for name in names:
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+        elif isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
+            kind = kind.model_fields[name].annotation
+        else:
+            return False
+    return bool({str, Path} & {kind, *get_args(kind)}) and get_origin(kind) not in (tuple, dict)
 
 
 def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
