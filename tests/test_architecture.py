@@ -18,7 +18,7 @@ ROOT = Path(jade.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 FLOORS = (
-    ("config", "errors", "types"),
+    ("config", "errors", "outside", "types"),
     ("backbone", "retrieval", "corpus", "reward.metrics"),
     ("team",),
     ("engine",),

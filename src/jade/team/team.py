@@ -5,19 +5,16 @@ Built once from the config; a user's own roles and tools come from outside throu
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 
 from jade.config import TeamConfig
 from jade.errors import ConfigError
+from jade.outside import load_module
 from jade.team.render import describe
 from jade.team.roles import MEMBERS, OBSERVABLE, Member, RoleKind, RoleSpec, ToolSpec
 from jade.team.workflow import Grammar, Module, read_workflow
@@ -197,18 +194,7 @@ def _load(extension: str) -> object:
     try:
         for point in entry_points(group=ENTRY_POINTS, name=extension):
             return point.load()
-        return _load_file(Path(extension)) if extension.endswith(".py") else importlib.import_module(extension)
+        return load_module(extension)
     except Exception as error:
         complaint = f"{type(error).__name__}: {error}"
         raise ConfigError(f"team.extensions: {extension} cannot be loaded: {complaint}") from error
-
-
-def _load_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"jade_extension_{path.stem}", path)
-    assert spec is not None, "what ends in .py has a loader"
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses look their own module up there.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
