@@ -57,9 +57,9 @@ def write_run(
     return folder
 
 
-def make_trace(benchmark: str, method: str, place: int, shift: int = 0) -> Trace:
+def make_trace(benchmark: str, method: str, place: int, shift: int = 0, answer: str | None = None) -> Trace:
     answers = ANSWERS[method]
-    answer = answers[(place + shift) % len(answers)]
+    answer = answer or answers[(place + shift) % len(answers)]
     metadata = {"supporting_titles": ["Page of gold", "Missing page"]} if benchmark == "hotpotqa" else {}
     question = Question(
         f"{benchmark}-{place}", f"Who wrote number {place}? {HOSTILE}", ("Ada Lovelace",), benchmark, metadata

@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from report_fixture import HOSTILE, make_trace, write_run
 
 from jade.errors import ConfigError, TraceUnreadable
+from jade.evaluate.arms import read_arms
 from jade.evaluate.board import Board, read_board
+from jade.evaluate.effect import Doubt, difference_table, f1_table
 from jade.evaluate.examples import choose_examples, outline
 from jade.evaluate.figures import DARK, LIGHT, pictures, spread_apart
 from jade.evaluate.markdown import escape
 from jade.evaluate.report import write_report
 from jade.evaluate.tables import (
-    Doubt,
     Table,
     cost_table,
-    difference_table,
-    f1_table,
     failure_table,
     plan_table,
     retrieval_table,
@@ -43,14 +42,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def board(run: Path) -> Board:
-    return read_board([run])
+    return board_of(run)
 
 
 @pytest.fixture(scope="module")
 def written(run: Path) -> Path:
     """The folder of the whole report."""
-    write_report([run], run.parent / "report", resamples=500)
+    write_report(read_arms([str(run)]), run.parent / "report", resamples=500)
     return run.parent / "report"
+
+
+def board_of(*runs: Path) -> Board:
+    return read_board(read_arms([str(run) for run in runs]))
 
 
 def texts(table: Table) -> dict[str, list[str]]:
@@ -83,7 +86,7 @@ def test_differences_are_of_the_same_questions_with_p_values(board: Board) -> No
     rows = {row[0].text: row[1:] for row in difference_table(board, baseline, DOUBT).rows}
     assert set(rows) == {"No retrieval", "JADE"}
     assert [entry.text for entry in rows["JADE"]] == ["+30.0", "+30.0", "+30.0"]
-    assert rows["No retrieval"][2].small == "p = 0.002"
+    assert rows["No retrieval"][2].small[1] == "p = 0.002"
 
 
 def test_costs_are_means_per_question(board: Board) -> None:
@@ -104,7 +107,7 @@ def test_retrieval_is_measured_at_one_and_at_k_and_by_pages(board: Board) -> Non
     rows = {row[0].text: row[1:] for row in retrieval_table(board).rows}
     assert [entry.text for entry in rows["No retrieval"]] == ["–", "–"]
     assert [entry.text for entry in rows["Vanilla RAG"]] == ["50.0 / 100.0", "50.0 / 100.0"]
-    assert [entry.small for entry in rows["JADE"]] == ["", "pages 50.0"]
+    assert [entry.small for entry in rows["JADE"]] == [(), ("pages 50.0",)]
 
 
 def test_plans_show_depth_and_malformed_outputs_by_role(board: Board) -> None:
@@ -123,7 +126,7 @@ def test_failures_are_sorted_by_where_the_evidence_was_lost(board: Board) -> Non
 
 def test_robustness_is_told_where_prompts_were_varied(tmp_path: Path, board: Board) -> None:
     assert robustness_table(board) is None
-    varied = read_board([write_run(tmp_path / "run", variants=2, num_questions=4)])
+    varied = board_of(write_run(tmp_path / "run", variants=2, num_questions=4))
     assert len(varied.columns) == 3
     table = robustness_table(varied)
     assert table is not None
@@ -133,15 +136,15 @@ def test_robustness_is_told_where_prompts_were_varied(tmp_path: Path, board: Boa
 
 def test_the_same_method_from_two_runs_is_told_apart_by_its_run(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name, methods=("jade",), num_questions=3) for name in ("before", "after")]
-    assert [column.label for column in read_board(runs).columns] == ["jade (before)", "jade (after)"]
+    assert [column.label for column in board_of(*runs).columns] == ["jade (before)", "jade (after)"]
     twins = [write_run(tmp_path / name / "run", methods=("jade",), num_questions=3) for name in ("a", "b")]
-    assert [column.label for column in read_board(twins).columns] == [f"jade ({tmp_path}/{n}/run)" for n in ("a", "b")]
+    assert [column.label for column in board_of(*twins).columns] == [f"jade ({tmp_path}/{n}/run)" for n in ("a", "b")]
 
 
 def test_a_method_that_lacks_a_benchmark_has_no_mean(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", num_questions=3)
     (run / "nq/jade/records.jsonl").unlink()
-    board = read_board([run])
+    board = board_of(run)
     assert texts(f1_table(board, DOUBT))["JADE"] == ["–", "66.7", "–"]
     assert texts(cost_table(board))["JADE"] == ["–"] * 7
     assert {picture.name for picture in pictures(board, DOUBT)} == {"f1-retrievals", "f1-tokens", "failures"}
@@ -210,7 +213,7 @@ def test_where_a_planner_chose_its_mix_of_workflows_is_drawn(tmp_path: Path) -> 
         lines = path.read_text().splitlines(keepends=True)
         rare = lines[0].replace('"workflow": "QDP"', '"workflow": "R,QR,AG"')
         path.write_text("".join([rare, lines[1].replace('"workflow": "QDP"', '"workflow": "R,AG"'), *lines[2:]]))
-    board = read_board([run])
+    board = board_of(run)
     (picture,) = [picture for picture in pictures(board, DOUBT) if picture.name == "workflows-jade"]
     assert picture.title == "Workflow mix of JADE"
     assert picture.png(DARK).startswith(b"\x89PNG")
@@ -219,17 +222,17 @@ def test_where_a_planner_chose_its_mix_of_workflows_is_drawn(tmp_path: Path) -> 
 
 def test_names_that_are_not_there_are_refused_in_one_line(run: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--baseline 'rrr': no such method in these runs; there are no-retrieval"):
-        write_report([run], tmp_path, baseline="rrr")
+        write_report(read_arms([str(run)]), tmp_path, baseline="rrr")
     with pytest.raises(ConfigError, match="--examples 'rrr'"):
-        write_report([run], tmp_path, focus="rrr")
+        write_report(read_arms([str(run)]), tmp_path, focus="rrr")
     with pytest.raises(TraceUnreadable, match="is not the folder of a run"):
-        write_report([tmp_path / "nothing"], tmp_path)
+        write_report(read_arms([str(tmp_path / "nothing")]), tmp_path)
 
 
 def test_a_run_without_a_finished_question_says_what_to_do(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", num_questions=0)
     with pytest.raises(TraceUnreadable, match=r"no finished questions in .*: run jade eval first"):
-        read_board([run])
+        board_of(run)
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))

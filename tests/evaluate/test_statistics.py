@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as np_st
 
-from jade.evaluate.statistics import estimate, paired_p_value, resampled_means
+from jade.evaluate.statistics import compare, estimate, resampled_means
 
 scores = np_st.arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 1))
 
@@ -46,22 +46,22 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 def test_equal_methods_are_not_told_apart_and_unequal_ones_are() -> None:
     source = np.random.default_rng(2)
     base = source.random(300)
-    assert paired_p_value([base], [base], resamples=500) == 1.0
-    assert paired_p_value([base + 0.1], [base], resamples=500) == pytest.approx(1 / 501)
+    assert compare([base], [base], resamples=500).p_value == 1.0
+    assert compare([base + 0.1], [base], resamples=500).p_value == pytest.approx(1 / 501)
     noise = base + source.normal(0, 0.3, 300)
     noise += base.mean() - noise.mean()
-    assert paired_p_value([noise], [base], resamples=500) > 0.9
+    assert compare([noise], [base], resamples=500).p_value > 0.9
 
 
 def test_the_p_value_does_not_depend_on_the_direction() -> None:
     source = np.random.default_rng(4)
     one, other = source.random(60), source.random(60) + 0.08
-    assert paired_p_value([one], [other], 2000) == pytest.approx(paired_p_value([other], [one], 2000), abs=0.03)
+    assert compare([one], [other], 2000).p_value == pytest.approx(compare([other], [one], 2000).p_value, abs=0.03)
 
 
 def test_under_the_null_p_values_are_spread_evenly() -> None:
     source = np.random.default_rng(5)
-    values = [paired_p_value([source.random(60)], [source.random(60)], resamples=300, seed=s) for s in range(200)]
+    values = [compare([source.random(60)], [source.random(60)], resamples=300, seed=s).p_value for s in range(200)]
     assert 0.01 <= np.mean(np.array(values) < 0.05) <= 0.11
     assert 0.4 <= np.mean(np.array(values) < 0.5) <= 0.6
 

@@ -9,17 +9,21 @@ import typer
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that jade eval has written.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Folders that jade eval has written; those given as NAME=FOLDER are pooled by name."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the report.")],
     baseline: Annotated[
-        str | None, typer.Option(help="Method that the others are compared with [vanilla-rag].")
+        str | None, typer.Option(help="Method or name that the others are compared with [vanilla-rag].")
     ] = None,
-    examples: Annotated[str | None, typer.Option(help="Method whose traces are shown [jade].")] = None,
+    examples: Annotated[str | None, typer.Option(help="Method or name whose traces are shown [jade].")] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of intervals and p-values.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
 ) -> None:
     """Write a report of one or several runs: Markdown, HTML, PNG and SVG."""
+    from jade.evaluate.arms import read_arms
     from jade.evaluate.report import write_report
 
-    for path in write_report(runs, out, baseline=baseline, focus=examples, resamples=resamples, seed=seed):
+    for path in write_report(read_arms(runs), out, baseline=baseline, focus=examples, resamples=resamples, seed=seed):
         typer.echo(str(path))

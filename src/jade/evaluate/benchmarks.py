@@ -25,7 +25,8 @@ class Benchmark:
 
     name: str
     title: str
-    multi_hop: bool
+    multi_hop: bool | None = None
+    """Whether its questions need several searches; None where some do and some do not, or nobody knows."""
     folders: tuple[str, ...] = ()
     """What collections call its folder, where that differs from `name`."""
     published: str = "test"
@@ -46,7 +47,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         Benchmark("bamboogle", "Bamboogle", multi_hop=True),
         Benchmark("triviaqa", "TriviaQA", multi_hop=False),
         Benchmark("squad", "SQuAD", multi_hop=False, published="dev"),
-        Benchmark("world", "World", multi_hop=True, stem="questions"),
+        Benchmark("world", "World", stem="questions"),
     )
 }
 SUFFIXES = (".jsonl", ".jsonl.gz")
@@ -59,7 +60,7 @@ def find_benchmark(name: str) -> Benchmark:
     if name in BENCHMARKS:
         return BENCHMARKS[name]
     if name.endswith(SUFFIXES):
-        return Benchmark(own_name(name), own_name(name), multi_hop=True)
+        return Benchmark(own_name(name), own_name(name))
     raise ConfigError(f"unknown benchmark {name!r}: choose from {', '.join(BENCHMARKS)}, or give a .jsonl file")
 
 

@@ -1,117 +1,33 @@
-"""Finished runs as a board: a column for each method, a cell for each benchmark, and the numbers of a cell.
+"""Finished runs as a board: a column for each method of each arm, and in it a cell for each benchmark.
 
-Reads only what runs have written. Methods of the same name from several runs are told apart by their run's folder.
+Reads only what runs have written. Methods of the same name from several arms are told apart by the arm's name, or by
+their run's folder where none was given.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from jade.errors import TraceUnreadable
+from jade.evaluate.arms import Arm, check_alike
 from jade.evaluate.benchmarks import BENCHMARKS
+from jade.evaluate.cell import CellResult, Finished, read_finished
 from jade.evaluate.methods import METHODS
-from jade.evaluate.record import Record
-from jade.evaluate.statistics import Floats
-from jade.evaluate.store import Cell, CellFiles, Timing, find_cells, read_records, read_run, read_timings
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """What one method did on one benchmark."""
-
-    cell: Cell
-    files: CellFiles
-    records: Sequence[Record]
-    timings: Sequence[Timing]
-
-    def scores(self, name: str) -> Floats:
-        return np.array([record.scores[name] for record in self.records])
-
-    @cached_property
-    def f1(self) -> dict[str, float]:
-        """F1 by question id."""
-        return {record.id: record.scores["f1"] for record in self.records}
-
-    def cost(self, name: str) -> float:
-        return float(np.mean([record.cost[name] for record in self.records]))
-
-    @property
-    def tokens(self) -> float:
-        return self.cost("prompt_tokens") + self.cost("completion_tokens")
-
-    @property
-    def seconds(self) -> float:
-        """Mean time from a question to its answer, among all that were in flight with it."""
-        return float(np.mean([timing.seconds for timing in self.timings]))
-
-    @property
-    def questions_per_second(self) -> float:
-        """Questions over the time in which the cell was being worked, all its sessions together."""
-        return len(self.timings) / max(self.wall_seconds, 1e-9)
-
-    @property
-    def wall_seconds(self) -> float:
-        sessions: dict[int, list[Timing]] = {}
-        for timing in self.timings:
-            sessions.setdefault(timing.session, []).append(timing)
-        return sum(max(t.ended for t in each) - min(t.began for t in each) for each in sessions.values())
-
-    @property
-    def num_failed(self) -> int:
-        return sum(record.error is not None for record in self.records)
-
-    def answer_recall(self, k: int) -> float:
-        """Share of questions for which a search had a passage with the answer among its first k."""
-        ranks = [record.answer_rank for record in self.records]
-        return float(np.mean([rank is not None and rank <= k for rank in ranks]))
-
-    @property
-    def title_recall(self) -> float | None:
-        """Mean share of supporting pages found, over the questions that name some."""
-        known = [record.title_recall for record in self.records if record.title_recall is not None]
-        return float(np.mean(known)) if known else None
-
-    @property
-    def depth(self) -> float:
-        return float(np.mean([record.depth for record in self.records]))
-
-    @property
-    def stopped(self) -> float:
-        """Share of questions whose budget was spent early."""
-        return float(np.mean([bool(record.stopped) for record in self.records]))
-
-    def shares(self, name: str) -> dict[str, float]:
-        """How the questions divide by `workflow` or `failure`, the largest first."""
-        counts = Counter(getattr(record, name) or "none" for record in self.records)
-        ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        return {value: count / len(self.records) for value, count in ordered}
-
-    def malformed(self) -> dict[str, tuple[int, int]]:
-        """By role: outputs that could not be read, and all outputs."""
-        broken: Counter[str] = Counter()
-        written: Counter[str] = Counter()
-        for record in self.records:
-            for role, (bad, count) in record.malformed.items():
-                broken[role] += bad
-                written[role] += count
-        return {role: (broken[role], written[role]) for role in sorted(written)}
+from jade.evaluate.store import Cell, CellFiles, find_cells, read_run
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One method, under one wording of the prompts, from one run."""
+    """One method, under one wording of the prompts, from one arm."""
 
     label: str
     method: str
     variant: int
-    run: Path
+    arm: Arm
     cells: Mapping[str, CellResult]
 
     @property
@@ -125,6 +41,14 @@ class Column:
         return found if len(found) == len(benchmarks) else None
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Benchmarks that a table gives one number for: one of them, or several of a kind."""
+
+    title: str
+    benchmarks: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Board:
     benchmarks: tuple[str, ...]
@@ -133,13 +57,29 @@ class Board:
     variants: tuple[Column, ...] = ()
     """Paraphrased prompts."""
     runs: Mapping[Path, Mapping[str, Any]] = field(default_factory=dict)
+    left_out: tuple[str, ...] = ()
+    """Cells that only some runs of an arm have; pooling them would compare unlike things."""
 
     def column(self, label: str) -> Column | None:
         return next((column for column in self.columns if column.label == label), None)
 
     def wordings(self, column: Column) -> list[Column]:
-        """The same method from the same run under every wording, the shipped one first."""
-        return [column, *(v for v in self.variants if (v.run, v.method) == (column.run, column.method))]
+        """The same method from the same arm under every wording, the shipped one first."""
+        return [column, *(v for v in self.variants if (v.arm, v.method) == (column.arm, column.method))]
+
+    @property
+    def slices(self) -> list[Slice]:
+        """Every benchmark by itself, then those of one hop, of several, and all together."""
+        return [*(Slice(benchmark_title(name), (name,)) for name in self.benchmarks), *self.means]
+
+    @property
+    def means(self) -> list[Slice]:
+        """All together; before that the two kinds, where there are both and one alone would not say it."""
+        kinds = [_of_kind(self.benchmarks, several) for several in (False, True)]
+        titles = ("single-hop", "multi-hop")
+        both = all(kinds) and sum(map(len, kinds)) > 2
+        parts = [Slice(title, names) for title, names in zip(titles, kinds, strict=True) if both and len(names) > 1]
+        return [*parts, Slice("mean", self.benchmarks)]
 
     @property
     def k(self) -> int:
@@ -147,41 +87,77 @@ class Board:
         return min(int(run["settings"]["retrieval"]["k"]) for run in self.runs.values())
 
 
-def read_board(runs: Sequence[Path]) -> Board:
-    """All finished questions of some runs; methods and benchmarks in the order of the published table."""
-    described = {run: read_run(run) for run in runs}
-    results = {run: [_result(run, cell) for cell in find_cells(run)] for run in runs}
-    cells = [(run, result) for run, of_run in results.items() for result in of_run if result.records]
+def read_board(arms: Sequence[Arm]) -> Board:
+    """All finished questions of some arms; methods and benchmarks in the order of the published table."""
+    described = {run: read_run(run) for arm in arms for run in arm.runs}
+    for arm in arms:
+        check_alike(arm, described)
+    cells = [(arm, result) for arm in arms for result in _results(arm) if result.records]
     cells.sort(key=lambda item: _place(item[1].cell.benchmark, list(BENCHMARKS)))
     if not cells:
-        raise TraceUnreadable(f"no finished questions in {', '.join(map(str, runs))}: run jade eval first")
+        raise TraceUnreadable(f"no finished questions in {', '.join(map(str, described))}: run jade eval first")
     benchmarks = dict.fromkeys(result.cell.benchmark for _, result in cells)
-    columns = sorted(_columns(cells), key=lambda column: (_place(column.method, list(METHODS)), column.variant))
+    columns = sorted(_columns(arms, cells), key=lambda column: (_place(column.method, list(METHODS)), column.variant))
     return Board(
         tuple(benchmarks),
         tuple(column for column in columns if not column.variant),
         tuple(column for column in columns if column.variant),
         described,
+        tuple(cell for arm in arms for cell in _left_out(arm)),
     )
 
 
-def _result(run: Path, cell: Cell) -> CellResult:
-    files = CellFiles(run, cell)
-    records = list(read_records(files.records))
-    return CellResult(cell, files, records, list(read_timings(files.timings))[: len(records)])
+def benchmark_title(name: str) -> str:
+    return BENCHMARKS[name].title if name in BENCHMARKS else name
 
 
-def _columns(cells: Sequence[tuple[Path, CellResult]]) -> list[Column]:
-    grouped: dict[tuple[Path, str, int], dict[str, CellResult]] = {}
-    for run, result in cells:
-        grouped.setdefault((run, result.cell.method, result.cell.variant), {})[result.cell.benchmark] = result
+def _of_kind(benchmarks: Sequence[str], multi_hop: bool) -> tuple[str, ...]:
+    return tuple(name for name in benchmarks if name in BENCHMARKS and BENCHMARKS[name].multi_hop is multi_hop)
+
+
+def _results(arm: Arm) -> list[CellResult]:
+    """The cells that every run of an arm has."""
+    found: dict[Cell, list[Finished]] = {}
+    for run in arm.runs:
+        for cell in find_cells(run):
+            found.setdefault(cell, []).append(read_finished(CellFiles(run, cell)))
+    return [CellResult(cell, runs) for cell, runs in found.items() if len(runs) == len(arm.runs)]
+
+
+def _left_out(arm: Arm) -> Iterator[str]:
+    has = {run: set(find_cells(run)) for run in arm.runs}
+    for cell in sorted({cell for cells in has.values() for cell in cells}, key=str):
+        owners = [run.name for run in arm.runs if cell in has[run]]
+        if len(owners) < len(arm.runs):
+            yield f"{arm.name} {cell} (only in {', '.join(owners)})"
+
+
+def _columns(arms: Sequence[Arm], cells: Sequence[tuple[Arm, CellResult]]) -> list[Column]:
+    """In the order of the arms. An arm of one method needs no other name than its own."""
+    grouped: dict[tuple[Arm, str, int], dict[str, CellResult]] = {}
+    for arm, result in cells:
+        grouped.setdefault((arm, result.cell.method, result.cell.variant), {})[result.cell.benchmark] = result
+    methods_of = {arm: {method for owner, method, _ in grouped if owner == arm} for arm in arms}
     owners = Counter(method for _, method, variant in grouped if variant == 0)
-    names = Counter(run.name for run in {run for run, _, _ in grouped})
-    called = {run: run.name if names[run.name] == 1 else str(run) for run, _, _ in grouped}
-    return [
-        Column(f"{method} ({called[run]})" if owners[method] > 1 else method, method, variant, run, found)
-        for (run, method, variant), found in grouped.items()
-    ]
+    called = _call(list(arms))
+
+    def label(arm: Arm, method: str) -> str:
+        if arm.name and len(methods_of[arm]) == 1:
+            return arm.name
+        return f"{method} ({called[arm]})" if arm.name or owners[method] > 1 else method
+
+    ordered = sorted(grouped.items(), key=lambda item: arms.index(item[0][0]))
+    return [Column(label(arm, method), method, variant, arm, found) for (arm, method, variant), found in ordered]
+
+
+def _call(arms: Sequence[Arm]) -> dict[Arm, str]:
+    """What to call each arm: its name, or its run's folder, in full where two have the same."""
+    names = Counter(arm.runs[0].name for arm in arms if not arm.name)
+    return {arm: arm.name or _short(arm.runs[0], names) for arm in arms}
+
+
+def _short(run: Path, names: Mapping[str, int]) -> str:
+    return run.name if names[run.name] == 1 else str(run)
 
 
 def _place(name: str, order: Sequence[str]) -> tuple[int, str]:

@@ -8,14 +8,12 @@ from typing import Any
 
 from jade.errors import ConfigError
 from jade.evaluate.board import Board, Column
+from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
 from jade.evaluate.examples import Example, all_examples
 from jade.evaluate.figures import Picture, pictures
 from jade.evaluate.tables import (
-    Doubt,
     Table,
     cost_table,
-    difference_table,
-    f1_table,
     failure_table,
     method_title,
     plan_table,
@@ -46,6 +44,7 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
     tables = [
         f1_table(board, doubt),
         *([difference_table(board, against, doubt)] if len(board.columns) > 1 else []),
+        *filter(None, [runs_table(board)]),
         cost_table(board),
         scores_table(board),
         retrieval_table(board),
@@ -54,7 +53,7 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
         failure_table(board),
         *filter(None, [robustness_table(board)]),
     ]
-    title = f"{_count(board.columns, 'method')} on {_count(board.benchmarks, 'benchmark')}"
+    title = f"{_count(board.columns, _noun(board))} on {_count(board.benchmarks, 'benchmark')}"
     facts = list(_facts(board, doubt))
     return Content(title, facts, tables, pictures(board, doubt), method_title(shown), all_examples(shown))
 
@@ -73,8 +72,10 @@ def _chosen(board: Board, named: str | None, default: str, option: str) -> Colum
 def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
     for folder, run in board.runs.items():
         yield f"run “{folder.name}”", _run_fact(run)
-    sizes = {name: {len(c.cells[name].records) for c in board.columns if name in c.cells} for name in board.benchmarks}
+    sizes = {name: {len(c.cells[name].ids) for c in board.columns if name in c.cells} for name in board.benchmarks}
     yield "questions", "; ".join(f"{name} {_range(counts)}" for name, counts in sizes.items())
+    if board.left_out:
+        yield "left out", "; ".join(board.left_out)
     yield "statistics", f"{doubt.resamples} bootstrap resamples, seed {doubt.seed}"
 
 
@@ -84,10 +85,14 @@ def _run_fact(run: Mapping[str, Any]) -> str:
     limit = "all questions" if settings["limit"] is None else f"at most {settings['limit']} questions a set"
     index = config.get("retrieval", {}).get("index") or settings["index"]
     return (
-        f"model {settings['backbone']['model']}, index {index}, "
+        f"model {settings['backbone']['model']}, {f'index {index}' if index else 'no index'}, "
         f"k {settings['retrieval']['k']}, split {settings['split']}, {limit}, seed {settings['seed']}, "
         f"temperature {settings['sampling']['temperature']}; {versions}"
     )
+
+
+def _noun(board: Board) -> str:
+    return "arm" if all(column.label == column.arm.name for column in board.columns) else "method"
 
 
 def _count(things: Sequence[object], noun: str) -> str:

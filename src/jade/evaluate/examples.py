@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 
 from jade.engine.record import trace_from_json
-from jade.evaluate.board import CellResult, Column
+from jade.evaluate.board import Column
+from jade.evaluate.cell import CellResult, Finished
 from jade.evaluate.record import Record
 from jade.types import Answer, Malformed, Note, Query, Selection, Step, SubQuestions, Trace, Workflow
 
@@ -27,11 +28,13 @@ class Example:
 
 
 def choose_examples(column: Column, *, right: bool, count: int = 10) -> list[Example]:
-    """Questions answered exactly, or with no word in common with the gold answer, taken from each benchmark in turn."""
+    """Questions answered exactly, or with no word in common with the gold answer, taken from each benchmark in turn.
+
+    Of pooled runs the first one's are shown.
+    """
     picked = [_pick(cell, right, count) for cell in column.cells.values()]
     in_turn = [pick for round_ in zip_longest(*picked) for pick in round_ if pick is not None]
-    chosen = in_turn[:count]
-    return [Example(cell.cell.benchmark, cell.records[place], _trace(cell, place)) for cell, place in chosen]
+    return [_example(cell, place) for cell, place in in_turn[:count]]
 
 
 def outline(trace: Trace) -> list[str]:
@@ -40,8 +43,9 @@ def outline(trace: Trace) -> list[str]:
 
 
 def _pick(cell: CellResult, right: bool, count: int) -> list[tuple[CellResult, int]]:
-    wanted = [p for p, record in enumerate(cell.records) if (_is_right if right else _is_wrong)(record)]
-    drawn = sorted(wanted, key=lambda place: hashlib.sha256(cell.records[place].id.encode()).digest())
+    records = cell.runs[0].records
+    wanted = [place for place, record in enumerate(records) if (_is_right if right else _is_wrong)(record)]
+    drawn = sorted(wanted, key=lambda place: hashlib.sha256(records[place].id.encode()).digest())
     return [(cell, place) for place in drawn[:count]]
 
 
@@ -53,9 +57,14 @@ def _is_wrong(record: Record) -> bool:
     return record.scores["f1"] == 0.0
 
 
-def _trace(cell: CellResult, place: int) -> Trace:
+def _example(cell: CellResult, place: int) -> Example:
+    run = cell.runs[0]
+    return Example(cell.cell.benchmark, run.records[place], _trace(run, place))
+
+
+def _trace(run: Finished, place: int) -> Trace:
     """The trace of a record: the line of the same number, without reading those before it as traces."""
-    with cell.files.traces.open(encoding="utf-8") as file:
+    with run.files.traces.open(encoding="utf-8") as file:
         return trace_from_json(json.loads(next(islice(file, place, None))))
 
 

@@ -16,10 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from jade.evaluate.board import Board, CellResult, Column
+from jade.evaluate.board import Board, Column, benchmark_title
+from jade.evaluate.cell import CellResult
+from jade.evaluate.effect import Doubt
 from jade.evaluate.failures import Failure
 from jade.evaluate.statistics import Estimate, estimate
-from jade.evaluate.tables import Doubt, benchmark_title, method_title
+from jade.evaluate.tables import method_title
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def _row(row: tuple[Entry, ...]) -> str:
 
 def _entry(entry: Entry) -> str:
     text = f"<strong>{escape(entry.text)}</strong>" if entry.best else escape(entry.text)
-    return f"{text}<small>{escape(entry.small)}</small>" if entry.small else text
+    return text + "".join(f"<small>{escape(line)}</small>" for line in entry.small)
 
 
 def _picture(picture: Picture) -> str:

@@ -49,7 +49,7 @@ def _table(table: Table) -> Iterator[str]:
 
 def _entry(entry: Entry) -> str:
     text = f"**{escape(entry.text)}**" if entry.best else escape(entry.text)
-    return f"{text}<br><sub>{escape(entry.small)}</sub>" if entry.small else text
+    return text + "".join(f"<br><sub>{escape(line)}</sub>" for line in entry.small)
 
 
 def _example(example: Example) -> Iterator[str]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from jade.config import ROLE_CODES, Config
+from jade.engine.effort import effort_of
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.evaluate.oracle import solve_as_oracle
 from jade.evaluate.search_r1 import SEARCHER, read_searcher_prompt, solve_in_one_context
 from jade.team.crew import Crew
-from jade.types import Question, Trace
+from jade.types import Effort, Question, Trace
 
 Solver = Callable[[Question, Crew, int], Awaitable[Trace]]
 """Works a question with a crew and a seed into a trace, and never raises."""
@@ -24,8 +25,8 @@ Solver = Callable[[Question, Crew, int], Awaitable[Trace]]
 EXECUTORS = tuple(code for code in ROLE_CODES if code != "P")
 
 
-async def _as_a_team(question: Question, crew: Crew, seed: int) -> Trace:
-    return await solve(question, crew, seed=seed)
+async def _as_a_team(effort: Effort | None, question: Question, crew: Crew, seed: int) -> Trace:
+    return await solve(question, crew, seed=seed, effort=effort)
 
 
 async def _as_one_policy(system: str, turns: int, question: Question, crew: Crew, seed: int) -> Trace:
@@ -33,8 +34,8 @@ async def _as_one_policy(system: str, turns: int, question: Question, crew: Crew
 
 
 def open_team(config: Config) -> Solver:
-    """The team's own way of working: Algorithm 1."""
-    return _as_a_team
+    """The team's own way of working: Algorithm 1, at the prices that the config names."""
+    return partial(_as_a_team, effort_of(config.reward))
 
 
 def open_searcher(config: Config) -> Solver:

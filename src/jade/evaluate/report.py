@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from jade.evaluate.arms import Arm
 from jade.evaluate.board import read_board
 from jade.evaluate.content import compose
+from jade.evaluate.effect import Doubt
 from jade.evaluate.figures import LIGHT
 from jade.evaluate.html import to_html
 from jade.evaluate.markdown import to_markdown
 from jade.evaluate.statistics import RESAMPLES
-from jade.evaluate.tables import Doubt
 
 
 def write_report(
-    runs: Sequence[Path],
+    arms: Sequence[Arm],
     out: Path,
     *,
     baseline: str | None = None,
@@ -23,8 +24,8 @@ def write_report(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Path]:
-    """Write the report of some runs into a folder; the files that were written."""
-    content = compose(read_board(runs), Doubt(resamples, seed), baseline, focus)
+    """Write the report of some arms into a folder; the files that were written."""
+    content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus)
     out.mkdir(parents=True, exist_ok=True)
     written = {"report.md": to_markdown(content).encode(), "report.html": to_html(content).encode()}
     for picture in content.pictures:

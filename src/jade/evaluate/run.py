@@ -11,12 +11,13 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
+from jade.engine.effort import effort_of
 from jade.errors import BackboneFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
@@ -187,6 +188,8 @@ def settings_of(request: Request, config: Config) -> dict[str, Any]:
     settings["eval"].pop("check_index")
     settings["split"], settings["limit"] = request.split, request.limit
     settings["retrieval"] = {"kind": config.retrieval.kind, "k": config.retrieval.k}
+    prices = effort_of(config.reward)
+    settings["prices"] = asdict(prices) if prices else None
     settings["index"] = fingerprint_index(config.retrieval.index)
     backbones = {"shared": config.backbone, **config.roles}
     settings["weights"] = {code: _fingerprint(backbone) for code, backbone in backbones.items()}

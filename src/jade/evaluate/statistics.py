@@ -29,28 +29,41 @@ class Estimate:
     high: float
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How far two means lie apart, with the interval of that and its two-sided p-value."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+
+
 def estimate(groups: Sequence[Floats], resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
     """The mean of the groups' means with its percentile interval."""
-    mean = mean_of_means(groups)
-    means_S = resampled_means(groups, resamples, seed)
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(means_S, [tail, 1 - tail])
-    return Estimate(mean, float(low), float(high))
+    return Estimate(mean_of_means(groups), *_interval(resampled_means(groups, resamples, seed)))
 
 
-def paired_p_value(
-    ours: Sequence[Floats], theirs: Sequence[Floats], resamples: int = RESAMPLES, seed: int = 0
-) -> float:
-    """How often chance alone gives a difference this large, when the same questions are compared; two-sided.
+def compare(ours: Sequence[Floats], theirs: Sequence[Floats], resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+    """What the first has over the second on the same questions, question by question.
 
-    The differences are shifted to mean 0, which is what holds if the two are equally good, and resampled.
+    The p-value says how often chance alone gives a difference this large, in either direction: the differences are
+    shifted to mean 0, which is what holds if the two are equally good, and resampled. Shifting commutes with taking
+    means, so one set of resamples serves the interval and the p-value.
     """
     differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
-    observed = abs(mean_of_means(differences))
-    means_S = resampled_means([each - each.mean() for each in differences], resamples, seed)
+    mean = mean_of_means(differences)
+    means_S = resampled_means(differences, resamples, seed)
     # A hair's breadth of slack: equal means must count as equal whatever the order of summation.
-    as_large = np.count_nonzero(np.abs(means_S) >= observed - 1e-12)
-    return float((as_large + 1) / (resamples + 1))
+    as_large = np.count_nonzero(np.abs(means_S - mean) >= abs(mean) - 1e-12)
+    return Difference(mean, *_interval(means_S), float((as_large + 1) / (resamples + 1)))
+
+
+def _interval(means_S: Floats) -> tuple[float, float]:
+    """The middle of the resamples, `LEVEL` of them."""
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(means_S, [tail, 1 - tail])
+    return float(low), float(high)
 
 
 def mean_of_means(groups: Sequence[Floats]) -> float:

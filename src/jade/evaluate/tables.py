@@ -1,6 +1,7 @@
-"""The tables of a report: plain values, which the Markdown and the HTML writer each print in their own way.
+"""What a table is, and the tables of plain numbers: costs, scores, retrieval, plans, failures, wordings.
 
-Means over benchmarks weigh every benchmark the same and are given only where a method has run on all of them.
+A table holds texts, which the Markdown and the HTML writer each print in their own way. Means over benchmarks weigh
+every benchmark the same and are given only where a method has run on all of them.
 """
 
 from __future__ import annotations
@@ -11,21 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from jade.config import ROLE_CODES
-from jade.evaluate.benchmarks import BENCHMARKS
-from jade.evaluate.board import Board, CellResult, Column
+from jade.evaluate.board import Board, Column, benchmark_title
+from jade.evaluate.cell import CellResult
 from jade.evaluate.failures import RIGHT_FROM, Failure
 from jade.evaluate.methods import METHODS
-from jade.evaluate.statistics import Floats, estimate, mean_of_means, paired_p_value
 
 MISSING = "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One cell of a table: its value, a finer line below it, and whether it is the best of its column."""
+    """One cell of a table: its value, finer lines below it, and whether it is the best of its column."""
 
     text: str
-    small: str = ""
+    small: tuple[str, ...] = ()
     best: bool = False
 
 
@@ -37,52 +37,12 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """How intervals and p-values are drawn."""
-
-    resamples: int
-    seed: int
-
-
-def benchmark_title(name: str) -> str:
-    return BENCHMARKS[name].title if name in BENCHMARKS else name
-
-
 def method_title(column: Column) -> str:
-    """The published name, and which run it is where several have it."""
+    """The arm's name where that is all, else the published name, and which arm it is where several have it."""
     known = METHODS.get(column.method)
-    return column.label.replace(column.method, known.title, 1) if known else column.label
-
-
-def f1_table(board: Board, doubt: Doubt) -> Table:
-    """Datasets × methods, each with its 95 % interval."""
-    header = ("method", *map(benchmark_title, board.benchmarks), "mean")
-    wanted = _each_and_all(board)
-    values = [[_f1_groups(column, names) for names in wanted] for column in board.columns]
-    best = [_best(board.columns, [row[place] for row in values]) for place in range(len(wanted))]
-    rows = tuple(
-        (Entry(method_title(column)), *(_estimated(v, doubt, row in best[p]) for p, v in enumerate(values[row])))
-        for row, column in enumerate(board.columns)
-    )
-    note = "F1 in percent with 95 % bootstrap intervals over questions; the best of each column in bold."
-    ceiling = " The oracle is the retriever's ceiling, not a competitor." if _has_ceiling(board) else ""
-    return Table("Effectiveness", note + ceiling, header, rows)
-
-
-def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
-    """What each method has over the baseline on the same questions, and how likely chance alone gives that."""
-    header = ("method", *map(benchmark_title, board.benchmarks), "mean")
-    rows = tuple(
-        (Entry(method_title(column)), *(_difference(column, baseline, names, doubt) for names in _each_and_all(board)))
-        for column in board.columns
-        if column is not baseline
-    )
-    note = (
-        f"F1 points over {method_title(baseline)} on the questions that both have, with two-sided paired bootstrap "
-        f"p-values ({doubt.resamples} resamples); not corrected for the number of comparisons."
-    )
-    return Table(f"Against {method_title(baseline)}", note, header, rows)
+    if known is None or column.label == column.arm.name:
+        return column.label
+    return known.title + column.label.removeprefix(column.method)
 
 
 def scores_table(board: Board) -> Table:
@@ -94,7 +54,7 @@ def scores_table(board: Board) -> Table:
         _score("recall", "recall"),
         _score("gold contained", "accuracy"),
         _score("F1, yes/no by exact match", "outcome"),
-        Number("failed", lambda cell: 100 * cell.num_failed / len(cell.records), ".1f"),
+        Number("failed", lambda cell: 100 * cell.failed, ".1f"),
     )
     note = "Percent, mean over the benchmarks. A question that failed scores 0 everywhere; the last column counts them."
     return _number_table("All scores", note, numbers, board)
@@ -206,57 +166,10 @@ def _score(title: str, name: str) -> Number:
     return Number(title, lambda cell: 100 * float(cell.scores(name).mean()), ".1f")
 
 
-def _each_and_all(board: Board) -> list[Sequence[str]]:
-    """Every benchmark by itself, then all together."""
-    return [*((name,) for name in board.benchmarks), board.benchmarks]
-
-
-def _f1_groups(column: Column, names: Sequence[str]) -> list[Floats] | None:
-    cells = column.over(names)
-    return [cell.scores("f1") for cell in cells] if cells else None
-
-
-def _best(columns: Sequence[Column], values: Sequence[list[Floats] | None]) -> set[int]:
-    """The rows with the highest mean among those that compete; none where there is no competition."""
-    means = {
-        row: mean_of_means(groups)
-        for row, groups in enumerate(values)
-        if groups is not None and not columns[row].is_ceiling
-    }
-    highest = max(means.values(), default=0.0)
-    return {row for row, mean in means.items() if mean == highest} if len(means) > 1 else set()
-
-
-def _estimated(groups: list[Floats] | None, doubt: Doubt, best: bool) -> Entry:
-    if groups is None:
-        return Entry(MISSING)
-    found = estimate(groups, doubt.resamples, doubt.seed)
-    return Entry(f"{100 * found.mean:.1f}", f"{100 * found.low:.1f} to {100 * found.high:.1f}", best)
-
-
-def _difference(column: Column, baseline: Column, names: Sequence[str], doubt: Doubt) -> Entry:
-    ours, theirs = column.over(names), baseline.over(names)
-    shared = [_shared(a, b) for a, b in zip(ours, theirs, strict=True)] if ours and theirs else []
-    if not shared or not all(len(mine) for mine, _ in shared):
-        return Entry(MISSING)
-    mine, other = [pair[0] for pair in shared], [pair[1] for pair in shared]
-    p_value = paired_p_value(mine, other, doubt.resamples, doubt.seed)
-    return Entry(f"{100 * (mean_of_means(mine) - mean_of_means(other)):+.1f}", _p_text(p_value))
-
-
-def _shared(ours: CellResult, theirs: CellResult) -> tuple[Floats, Floats]:
-    ids = [id_ for id_ in ours.f1 if id_ in theirs.f1]
-    return np.array([ours.f1[id_] for id_ in ids]), np.array([theirs.f1[id_] for id_ in ids])
-
-
-def _p_text(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
-
-
 def _retrieved(cell: CellResult | None, k: int) -> Entry:
     if cell is None or not cell.cost("retrievals"):
         return Entry(MISSING)
-    titles = "" if cell.title_recall is None else f"pages {100 * cell.title_recall:.1f}"
+    titles = () if cell.title_recall is None else (f"pages {100 * cell.title_recall:.1f}",)
     return Entry(f"{100 * cell.answer_recall(1):.1f} / {100 * cell.answer_recall(k):.1f}", titles)
 
 
@@ -286,7 +199,3 @@ def _spread(board: Board, column: Column, benchmark: str) -> list[str]:
     means = np.array([v.cells[benchmark].scores("f1").mean() for v in board.wordings(column) if benchmark in v.cells])
     values = (means[0], means.mean(), means.min(), means.max(), means.std())
     return [str(len(means)), *(f"{100 * value:.1f}" for value in values)]
-
-
-def _has_ceiling(board: Board) -> bool:
-    return any(column.is_ceiling for column in board.columns)

@@ -1,0 +1,135 @@
+"""How good each method is, how sure that is, and what it has over a baseline: the tables with statistics in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jade.evaluate.board import Board, Column, Slice
+from jade.evaluate.cell import CellResult
+from jade.evaluate.statistics import Floats, compare, estimate, mean_of_means
+from jade.evaluate.tables import MISSING, Entry, Table, method_title
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """How intervals and p-values are drawn."""
+
+    resamples: int
+    seed: int
+
+
+def f1_table(board: Board, doubt: Doubt) -> Table:
+    """Datasets × methods, each with its 95 % interval."""
+    values = [[_f1_groups(column, part) for part in board.slices] for column in board.columns]
+    best = [_best(board.columns, [row[place] for row in values]) for place in range(len(board.slices))]
+    rows = tuple(
+        (Entry(method_title(column)), *(_estimated(v, doubt, row in best[p]) for p, v in enumerate(values[row])))
+        for row, column in enumerate(board.columns)
+    )
+    return Table("Effectiveness", " ".join(_f1_notes(board)), _header(board), rows)
+
+
+def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
+    """What each method has over the baseline on the same questions, and how likely chance alone gives that."""
+    rows = tuple(
+        (Entry(method_title(column)), *(_difference(column, baseline, part, doubt) for part in board.slices))
+        for column in board.columns
+        if column is not baseline
+    )
+    note = (
+        f"F1 points over {method_title(baseline)} on the questions that both have, with 95 % paired bootstrap "
+        f"intervals and two-sided p-values ({doubt.resamples} resamples); not corrected for the number of comparisons."
+    )
+    return Table(f"Against {method_title(baseline)}", note, _header(board), rows)
+
+
+def runs_table(board: Board) -> Table | None:
+    """The runs of each pooled arm by themselves: how much of a difference another seed alone can make."""
+    pooled = [column for column in board.columns if len(column.arm.runs) > 1]
+    if not pooled:
+        return None
+    rows = [row for column in pooled for row in _run_rows(column, board.slices)]
+    note = (
+        "F1 in percent of every run that is pooled above. The intervals above are over questions: how far other seeds "
+        "would lie apart has to be judged from these rows."
+    )
+    return Table("Runs one by one", note, _header(board), tuple(rows))
+
+
+def _header(board: Board) -> tuple[str, ...]:
+    return ("method", *(part.title for part in board.slices))
+
+
+def _f1_notes(board: Board) -> list[str]:
+    notes = ["F1 in percent with 95 % bootstrap intervals over questions; the best of each column in bold."]
+    if len(board.means) > 1:
+        notes.append("Every mean weighs its benchmarks the same.")
+    if any(len(column.arm.runs) > 1 for column in board.columns):
+        notes.append("Where runs are pooled, a question's F1 is its mean over them.")
+    if any(column.is_ceiling for column in board.columns):
+        notes.append("The oracle is the retriever's ceiling, not a competitor.")
+    return notes
+
+
+def _f1_groups(column: Column, part: Slice) -> list[Floats] | None:
+    cells = column.over(part.benchmarks)
+    return [cell.scores("f1") for cell in cells] if cells else None
+
+
+def _best(columns: Sequence[Column], values: Sequence[list[Floats] | None]) -> set[int]:
+    """The rows with the highest mean among those that compete; none where there is no competition."""
+    means = {
+        row: mean_of_means(groups)
+        for row, groups in enumerate(values)
+        if groups is not None and not columns[row].is_ceiling
+    }
+    highest = max(means.values(), default=0.0)
+    return {row for row, mean in means.items() if mean == highest} if len(means) > 1 else set()
+
+
+def _estimated(groups: list[Floats] | None, doubt: Doubt, best: bool) -> Entry:
+    if groups is None:
+        return Entry(MISSING)
+    found = estimate(groups, doubt.resamples, doubt.seed)
+    return Entry(f"{100 * found.mean:.1f}", (f"{100 * found.low:.1f} to {100 * found.high:.1f}",), best)
+
+
+def _difference(column: Column, baseline: Column, part: Slice, doubt: Doubt) -> Entry:
+    ours, theirs = column.over(part.benchmarks), baseline.over(part.benchmarks)
+    shared = [_shared(a, b) for a, b in zip(ours, theirs, strict=True)] if ours and theirs else []
+    if not shared or not all(len(mine) for mine, _ in shared):
+        return Entry(MISSING)
+    found = compare([mine for mine, _ in shared], [other for _, other in shared], doubt.resamples, doubt.seed)
+    interval = f"{_signed(found.low)} to {_signed(found.high)}"
+    return Entry(_signed(found.mean), (interval, _p_text(found.p_value)))
+
+
+def _signed(share: float) -> str:
+    """Points with their sign, the true minus."""
+    return f"{100 * share:+.1f}".replace("-", "−")
+
+
+def _shared(ours: CellResult, theirs: CellResult) -> tuple[Floats, Floats]:
+    ids = [id_ for id_ in ours.f1 if id_ in theirs.f1]
+    return np.array([ours.f1[id_] for id_ in ids]), np.array([theirs.f1[id_] for id_ in ids])
+
+
+def _p_text(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _run_rows(column: Column, slices: Sequence[Slice]) -> list[tuple[Entry, ...]]:
+    """A row for each run, by the folder's name."""
+    rows = []
+    for place, run in enumerate(column.arm.runs):
+        alone = [_f1_of_run(column, part, place) for part in slices]
+        rows.append((Entry(f"{method_title(column)}: {run.name}"), *map(Entry, alone)))
+    return rows
+
+
+def _f1_of_run(column: Column, part: Slice, place: int) -> str:
+    cells = column.over(part.benchmarks)
+    return f"{100 * np.mean([cell.f1_of_run(place) for cell in cells]):.1f}" if cells else MISSING

@@ -1,0 +1,216 @@
+"""Arms: runs of one name are pooled question by question, and only where they were measured alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_fixture import SETTINGS, make_trace
+
+from jade.errors import ConfigError
+from jade.evaluate.arms import Arm, read_arms
+from jade.evaluate.board import Board, read_board
+from jade.evaluate.cell import CellResult
+from jade.evaluate.content import compose
+from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
+from jade.evaluate.record import record_of
+from jade.evaluate.statistics import compare
+from jade.evaluate.store import Cell, CellFiles, Timing, open_run
+from jade.evaluate.tables import Table, cost_table, failure_table
+
+DOUBT = Doubt(resamples=300, seed=0)
+RIGHT, HALF, WRONG = "Ada Lovelace", "Ada", "nobody"
+
+
+def write_answers(
+    folder: Path, answers: dict[str, list[str]], *, method: str = "vanilla-rag", first: int = 0, **settings: Any
+) -> Path:
+    """A run of one method that gave these answers, by benchmark; the gold answer is always "Ada Lovelace"."""
+    open_run(folder, SETTINGS | settings, {"versions": {}})
+    for benchmark, given in answers.items():
+        files = CellFiles(folder, Cell(benchmark, method))
+        files.folder.mkdir(parents=True)
+        for place, answer in enumerate(given, start=first):
+            trace = make_trace(benchmark, method, place, answer=answer)
+            timing = Timing(trace.question.id, 0, 2.0 * place, 2.0 * place + 1.0, 1.0)
+            files.append(trace, timing, record_of(trace))
+    return folder
+
+
+def board_of(*given: str) -> Board:
+    return read_board(read_arms(given))
+
+
+def texts(table: Table) -> dict[str, list[str]]:
+    return {row[0].text: [entry.text for entry in row[1:]] for row in table.rows}
+
+
+@pytest.fixture
+def pooled(tmp_path: Path) -> Board:
+    """Two seeds of "joint" against one of "warm", on the same four questions."""
+    seeds = {
+        "j0": [RIGHT, RIGHT, WRONG, WRONG],
+        "j1": [RIGHT, WRONG, WRONG, RIGHT],
+        "w0": [WRONG, WRONG, WRONG, RIGHT],
+    }
+    for seed, (name, answers) in enumerate(seeds.items()):
+        write_answers(tmp_path / name, {"nq": answers}, seed=seed, weights={"shared": [name]})
+    return board_of(f"joint={tmp_path}/j0", f"joint={tmp_path}/j1", f"warm={tmp_path}/w0")
+
+
+def test_runs_of_one_name_are_one_arm_in_the_order_given() -> None:
+    assert read_arms(["b=x/0", "plain", "a=y", "b=x/1"]) == [
+        Arm("b", (Path("x/0"), Path("x/1"))),
+        Arm("", (Path("plain"),)),
+        Arm("a", (Path("y"),)),
+    ]
+
+
+def test_a_folder_with_an_equals_sign_in_its_name_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "lr=0.1").mkdir()
+    assert read_arms([str(tmp_path / "lr=0.1")]) == [Arm("", (tmp_path / "lr=0.1",))]
+    assert read_arms([f"low={tmp_path}/lr=0.1"]) == [Arm("low", (tmp_path / "lr=0.1",))]
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["a=x", "a=x"], "a=x is given twice"),
+        (["x", "x"], "x is given twice"),
+        (["=x"], "'=x' is not of the form NAME=FOLDER"),
+        (["a="], "'a=' is not of the form NAME=FOLDER"),
+    ],
+)
+def test_arms_that_cannot_be_meant_are_refused_in_one_line(given: list[str], complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_arms(given)
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_pooled_questions_score_is_its_mean_over_the_runs(pooled: Board) -> None:
+    joint = pooled.column("joint")
+    assert joint is not None
+    assert joint.cells["nq"].scores("f1").tolist() == [1.0, 0.5, 0.0, 0.5]
+    assert texts(f1_table(pooled, DOUBT)) == {"joint": ["50.0", "50.0"], "warm": ["25.0", "25.0"]}
+
+
+def test_differences_are_paired_by_question_and_resample_questions_not_runs(pooled: Board) -> None:
+    warm, joint = pooled.column("warm"), pooled.column("joint")
+    assert warm is not None
+    assert joint is not None
+    (row,) = difference_table(pooled, warm, DOUBT).rows
+    expected = compare([np.array([1.0, 0.5, 0.0, 0.5])], [np.array([0.0, 0.0, 0.0, 1.0])], 300)
+    assert row[1].text == "+25.0"
+    assert row[1].small[0] == f"{100 * expected.low:+.1f} to {100 * expected.high:+.1f}".replace("-", "−")
+    assert row[1].small[1] == f"p = {expected.p_value:.3f}"
+
+
+def test_every_pooled_run_is_also_shown_by_itself(pooled: Board) -> None:
+    table = runs_table(pooled)
+    assert table is not None
+    assert texts(table) == {"joint: j0": ["50.0", "50.0"], "joint: j1": ["50.0", "50.0"]}
+    assert runs_table(board_of(*(str(run) for run in pooled.runs))) is None
+
+
+def test_costs_failures_and_times_are_of_all_runs(pooled: Board) -> None:
+    assert texts(cost_table(pooled))["joint"] == ["1.00", "1.00", "1.00", "100", "10.0", "1.00", "0.57"]
+    assert texts(failure_table(pooled))["joint"][0] == "50.0"
+    assert compose(pooled, DOUBT, baseline="warm").title == "2 arms on 1 benchmark"
+
+
+def test_only_questions_that_all_runs_have_count(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [WRONG, RIGHT, RIGHT]})
+    write_answers(tmp_path / "b", {"nq": [RIGHT, HALF, WRONG]}, first=1)
+    (column,) = board_of(f"x={tmp_path}/a", f"x={tmp_path}/b").columns
+    cell = column.cells["nq"]
+    assert cell.ids == ("nq-1", "nq-2")
+    assert cell.scores("f1").tolist() == pytest.approx([1.0, (1 + 2 / 3) / 2])
+    assert (cell.f1_of_run(0), cell.f1_of_run(1)) == pytest.approx((1.0, (1 + 2 / 3) / 2))
+    assert len(cell.records) == 4
+
+
+def test_a_benchmark_that_only_some_runs_have_is_left_out_and_named(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [RIGHT], "hotpotqa": [RIGHT]})
+    write_answers(tmp_path / "b", {"nq": [WRONG]})
+    board = board_of(f"x={tmp_path}/a", f"x={tmp_path}/b")
+    assert board.benchmarks == ("nq",)
+    assert dict(compose(board, DOUBT).facts)["left out"] == "x hotpotqa/vanilla-rag (only in a)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "difference"),
+    [
+        ({"limit": 7}, "limit (None, now 7)"),
+        ({"index": "other"}, "index ('an-index', now 'other')"),
+        ({"retrieval": {"k": 9}}, "retrieval.k (2, now 9)"),
+    ],
+)
+def test_runs_that_were_not_measured_alike_are_not_pooled(
+    tmp_path: Path, settings: dict[str, Any], difference: str
+) -> None:
+    write_answers(tmp_path / "a", {"nq": [RIGHT]}, seed=0)
+    write_answers(tmp_path / "b", {"nq": [RIGHT]}, seed=1, **settings)
+    with pytest.raises(ConfigError) as caught:
+        board_of(f"x={tmp_path}/a", f"x={tmp_path}/b")
+    assert str(caught.value).endswith(f"as 'x': it has another {difference}")
+
+
+def test_an_arm_of_several_methods_is_named_with_each_of_them(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        write_answers(tmp_path / name, {"nq": [RIGHT]})
+        write_answers(tmp_path / name, {"nq": [WRONG]}, method="jade")
+    board = board_of(f"old={tmp_path}/old", f"new={tmp_path}/new")
+    labels = ["vanilla-rag (old)", "vanilla-rag (new)", "jade (old)", "jade (new)"]
+    assert [column.label for column in board.columns] == labels
+    assert list(texts(f1_table(board, DOUBT))) == ["Vanilla RAG (old)", "Vanilla RAG (new)", "JADE (old)", "JADE (new)"]
+
+
+def test_single_hop_and_multi_hop_have_means_of_their_own(tmp_path: Path) -> None:
+    answers = {"nq": [RIGHT], "popqa": [WRONG], "hotpotqa": [RIGHT], "2wiki": [WRONG], "musique": [WRONG]}
+    write_answers(tmp_path / "a", answers)
+    board = board_of(str(tmp_path / "a"))
+    table = f1_table(board, DOUBT)
+    assert table.header[-3:] == ("single-hop", "multi-hop", "mean")
+    assert texts(table)["Vanilla RAG"][-3:] == ["50.0", "33.3", "40.0"]
+    assert [part.benchmarks for part in board.means] == [
+        ("nq", "popqa"),
+        ("hotpotqa", "2wiki", "musique"),
+        tuple(answers),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "means"),
+    [
+        (["nq", "popqa"], ["mean"]),
+        (["nq", "hotpotqa"], ["mean"]),
+        (["nq", "hotpotqa", "2wiki"], ["multi-hop", "mean"]),
+        (["nq", "world"], ["mean"]),
+    ],
+)
+def test_a_mean_that_would_say_nothing_new_is_left_out(tmp_path: Path, benchmarks: list[str], means: list[str]) -> None:
+    write_answers(tmp_path / "a", {name: [RIGHT] for name in benchmarks})
+    assert [part.title for part in board_of(str(tmp_path / "a")).means] == means
+
+
+def test_a_mean_over_benchmarks_resamples_each_within_itself(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [RIGHT] * 5, "popqa": [WRONG] * 5})
+    write_answers(tmp_path / "b", {"nq": [WRONG] * 5, "popqa": [WRONG] * 5})
+    board = board_of(f"a={tmp_path}/a", f"b={tmp_path}/b")
+    baseline = board.column("b")
+    assert baseline is not None
+    (row,) = difference_table(board, baseline, DOUBT).rows
+    assert (row[-1].text, row[-1].small) == ("+50.0", ("+50.0 to +50.0", "p = 0.003"))
+
+
+def test_a_cell_of_one_run_is_just_that_run(pooled: Board) -> None:
+    warm = pooled.column("warm")
+    assert warm is not None
+    cell = warm.cells["nq"]
+    assert isinstance(cell, CellResult)
+    assert [record.id for record in cell.records] == list(cell.ids)
+    lines = cell.runs[0].files.records.read_text().splitlines()
+    assert [json.loads(line)["scores"]["f1"] for line in lines] == cell.scores("f1").tolist()
