@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learn_builders import make_transition
 
-from jade.learn.batches import make_batch, plan_batches
+from jade.learn.batches import cut_evenly, make_batch, plan_batches
 
 lengths_of_calls = st.lists(st.integers(1, 900), min_size=1, max_size=60)
 
@@ -33,3 +33,16 @@ def test_a_batch_is_the_calls_one_behind_the_other_without_padding() -> None:
     assert batch.id_T.tolist() == [1, 2, 3, 4, 5, 6, 1, 2, 3, 4]
     assert batch.position_T.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2, 3]
     assert batch.target_N.tolist() == [*calls[1].action_ids, *calls[0].action_ids]
+
+
+@given(lengths_of_calls, st.integers(1, 8))
+def test_parts_of_an_update_hold_every_call_once_and_about_equally_many_tokens(lengths: list[int], parts: int) -> None:
+    cut = cut_evenly(lengths, parts)
+    assert [row for part in cut for row in part] == list(range(len(lengths)))
+    assert 1 <= len(cut) <= parts
+    sizes = [sum(lengths[row] for row in part) for part in cut]
+    assert all(size <= sum(lengths) / parts + max(lengths) for size in sizes)
+
+
+def test_no_calls_have_no_parts() -> None:
+    assert cut_evenly([], 4) == []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -108,6 +109,46 @@ def test_group_with_deviation_scales_to_one_and_survives_equal_rollouts() -> Non
     equal = [make_transition(t, outcome=0.3, group="r") for t in ("c", "d")]
     credit = RULES["group"](make_experience(apart + equal), zeros(apart + equal), cfg)
     np.testing.assert_allclose([row[0] for row in credit.advantages], [-1.0, 1.0, 0.0, 0.0], atol=1e-9)
+
+
+GROUP = CreditConfig(rule="group", normalise="none")
+
+
+@given(numbers, st.integers(2, 9))
+def test_rollouts_that_earned_the_same_have_an_advantage_of_exactly_zero(reward: float, num: int) -> None:
+    transitions = [make_transition(f"t{n}", outcome=reward / 3, cost=0.1) for n in range(num)]
+    credit = RULES["group"](make_experience(transitions), zeros(transitions), GROUP)
+    assert not np.concatenate(credit.advantages).any()
+
+
+def uneven_and_even() -> list[Transition]:
+    """A question whose rollouts differ, one of them earning just the mean, and one where only a format differs."""
+    uneven = [make_transition(f"u{n}", outcome=n / 2, group="uneven") for n in range(3)]
+    even = [make_transition(f"e{n}", outcome=0.3, penalty=-float(n == 1), group="even") for n in range(3)]
+    return uneven + even
+
+
+@pytest.mark.parametrize("normalise", ["none", "batch", "role"])
+def test_calls_that_teach_nothing_are_left_out_and_the_rest_is_normalised_without_them(
+    normalise: Literal["none", "batch", "role"],
+) -> None:
+    transitions = uneven_and_even()
+    cfg = GROUP.model_copy(update={"normalise": normalise})
+    credit = assign_credit(make_experience(transitions), zeros(transitions), cfg, nothing_else_teaches=True)
+    assert credit.rows == (0, 2, 4)
+    told = np.array([credit.advantages[row][0] for row in credit.rows])
+    plain = np.array([-0.5, 0.5, -1.0])
+    np.testing.assert_allclose(told, plain if normalise == "none" else (plain - plain.mean()) / plain.std())
+
+
+@pytest.mark.parametrize(("settings", "alone"), [({"skip_even": False}, True), ({}, False), ({"rule": "shared"}, True)])
+def test_no_call_is_left_out_unless_asked_by_group_credit_with_nothing_else_to_learn(
+    settings: dict[str, object], alone: bool
+) -> None:
+    transitions = uneven_and_even()
+    cfg = CreditConfig.model_validate({"rule": "group"} | settings)
+    credit = assign_credit(make_experience(transitions), zeros(transitions), cfg, nothing_else_teaches=alone)
+    assert credit.rows == tuple(range(6))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["P", "AG"]), numbers), min_size=2, max_size=10))

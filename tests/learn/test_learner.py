@@ -10,9 +10,10 @@ from learn_builders import make_experience, make_transition
 
 from jade.config import BackboneConfig, LearnConfig
 from jade.learn.guard import Alarm
-from jade.learn.learner import Learner
+from jade.learn.learner import Learner, step_share
 from jade.learn.policy import load_policy
 from jade.learn.transitions import Experience, of_roles
+from jade.types import Transition
 
 SETTINGS = {"ppo": {"learning_rate": 1e-3, "minibatches": 2}, "credit": {"rule": "shared"}}
 
@@ -152,3 +153,49 @@ def test_group_credit_needs_no_critic(tiny_model: Path) -> None:
     figures = learner.update(make_experience(rollouts), iteration=0, seed=0)
     assert figures["value"] == 0.0
     assert figures["gradient_norm"] > 0
+
+
+WITHOUT_CRITIC: dict[str, object] = {"credit": {"rule": "group", "normalise": "none"}, "policy": {"critic": "none"}}
+
+
+def even_and_uneven() -> list[Transition]:
+    uneven = [make_transition(f"u{n}", outcome=float(n % 2), group="u", first_id=9 + 7 * n) for n in range(4)]
+    even = [make_transition(f"e{n}", outcome=1.0, group="e", num_tokens=5, first_id=90 + n) for n in range(6)]
+    return even + uneven
+
+
+def test_rollouts_that_earned_the_same_are_left_out_and_change_nothing(tiny_model: Path) -> None:
+    together, alone = (make_learner(tiny_model, WITHOUT_CRITIC | {"ppo": {"minibatches": 1}}) for _ in range(2))
+    figures = together.update(make_experience(even_and_uneven()), iteration=0, seed=0)
+    alone.update(make_experience(even_and_uneven()[6:]), iteration=0, seed=0)
+    assert figures["left_out"] == pytest.approx(0.6)
+    assert figures["tokens/AG"] == 4 * 3
+    for one, other in zip(weights_of(together), weights_of(alone), strict=True):
+        torch.testing.assert_close(one, other, atol=2e-7, rtol=1e-4)
+
+
+def test_an_update_in_which_no_call_teaches_anything_moves_nothing(tiny_model: Path) -> None:
+    learner = make_learner(tiny_model, WITHOUT_CRITIC)
+    before = weights_of(learner)
+    figures = learner.update(make_experience(even_and_uneven()[:6]), iteration=0, seed=0)
+    assert figures["left_out"] == 1.0
+    assert "optimiser_steps" not in figures
+    assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
+
+
+@pytest.mark.parametrize(
+    "settings", [{"policy": {"critic": "head"}}, {"ppo": {"kl_weight": 0.1}}, {"ppo": {"entropy_weight": 0.1}}]
+)
+def test_what_a_critic_or_another_term_learns_from_is_not_left_out(
+    tiny_model: Path, settings: dict[str, object]
+) -> None:
+    learner = make_learner(tiny_model, WITHOUT_CRITIC | settings)
+    assert learner.update(make_experience(even_and_uneven()), iteration=0, seed=0)["left_out"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("decay", "expected"), [("none", [0.5, 1.0, 1.0, 1.0, 1.0]), ("linear", [0.5, 0.775, 0.55, 0.325, 0.1])]
+)
+def test_a_decaying_step_size_falls_evenly_to_a_tenth_in_the_last_iteration(decay: str, expected: list[float]) -> None:
+    cfg = LearnConfig.model_validate({"iterations": 5, "ppo": {"warmup": 2, "decay": decay}})
+    assert [step_share(iteration, cfg) for iteration in range(5)] == pytest.approx(expected)

@@ -54,7 +54,9 @@ async def test_the_sampler_speaks_with_the_weights_of_the_last_update(tiny_model
 async def test_going_on_from_an_older_checkpoint_ends_where_going_through_does(
     tiny_model: Path, tmp_path: Path, adapt: str
 ) -> None:
-    settings = {"learn": {"iterations": 3, "checkpoint_every": 2, "policy": {"adapt": adapt}}}
+    settings = {
+        "learn": {"iterations": 3, "checkpoint_every": 2, "policy": {"adapt": adapt}, "ppo": {"decay": "linear"}}
+    }
     through = make_run(make_config(tiny_model, settings), tmp_path / "through")
     await through.train()
     shutil.copytree(tmp_path / "through", tmp_path / "killed")

@@ -36,6 +36,8 @@ class PPOConfig(Section):
     """Step size of the value head or of the separate critic."""
     warmup: int = Field(0, ge=0)
     """Iterations over which the step size rises to its full value."""
+    decay: Literal["none", "linear"] = "none"
+    """What becomes of the step size over the `iterations`: it stays, or falls evenly to a tenth."""
     epochs: int = Field(1, ge=1)
     """Passes over one iteration's transitions."""
     minibatches: int = Field(4, ge=1)
@@ -65,6 +67,9 @@ class CreditConfig(Section):
     """Decay of the advantage estimate: 1 trusts returns, 0 trusts values."""
     group_std: bool = False
     """`group` only: divide by the group's standard deviation as well."""
+    skip_even: bool = True
+    """`group` only: leave calls with an advantage of exactly 0 out of the update, as where all rollouts of a question
+    earned the same; not where a critic, an entropy bonus or a divergence would still learn from them."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 

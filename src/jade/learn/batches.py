@@ -7,9 +7,10 @@ Shapes: T = tokens of a batch, C = its calls, N = its action tokens.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Protocol
 
 import torch
@@ -61,6 +62,15 @@ def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[in
         plan[-1].append(row)
         filled += lengths[row]
     return [tuple(rows) for rows in plan if rows]
+
+
+def cut_evenly(lengths: Sequence[int], num_parts: int) -> list[range]:
+    """Calls in their order, cut into parts of about equally many tokens; parts that would be empty are left out."""
+    ends = list(accumulate(lengths))
+    # A call belongs to the part in which its middle lies.
+    part_of = [(2 * end - length) * num_parts // (2 * ends[-1]) for end, length in zip(ends, lengths, strict=True)]
+    cuts = [bisect_left(part_of, part) for part in range(num_parts + 1)]
+    return [range(start, end) for start, end in pairwise(cuts) if end > start]
 
 
 def make_batch(calls: Sequence[Call], rows: Sequence[int]) -> Batch:

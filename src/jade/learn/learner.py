@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jade.config import LearnConfig
-from jade.learn.batches import Batch, length_of, make_batch, plan_batches
+from jade.config import LearnConfig, PPOConfig
+from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_batches
 from jade.learn.credit.base import Credit, Floats
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
@@ -29,6 +29,9 @@ from jade.learn.transitions import Experience
 
 GAP_SAMPLE = 64
 """Transitions on which sampler and learner are compared when nothing else needs a pass before the update."""
+
+LAST_SHARE = 0.1
+"""What a decaying step size has left in the last iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,17 @@ class Learner:
         started = time.perf_counter()
         before = self.look_back(experience)
         looked = time.perf_counter()
-        credit = assign_credit(experience, before.values, self.cfg.credit)
-        set_step_size(self.optimiser, self.scale * min(1.0, (iteration + 1) / max(1, self.cfg.ppo.warmup)))
-        tally = Tally(sorted({t.role for t in experience.transitions}), self.policy.device)
-        for rows in _minibatches(len(experience.transitions), self.cfg, seed):
+        credit = self._credit(experience, before)
+        set_step_size(self.optimiser, self.scale * step_share(iteration, self.cfg))
+        tally = Tally(sorted({experience.transitions[row].role for row in credit.rows}), self.policy.device)
+        for rows in _minibatches(experience, credit.rows, self.cfg.ppo, seed):
             tally.begin_step()
             tally.end_step(self._step(experience, rows, before, credit, tally))
         return {
-            **tally.figures(),
+            **(tally.figures() if credit.rows else {}),
             **_agreement(experience, before),
             **_fit_of_values(experience, before, credit),
+            "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "seconds_look_back": looked - started,
             "seconds_update": time.perf_counter() - looked,
@@ -93,6 +97,11 @@ class Learner:
             if self.reference is not None:
                 _scatter(self._now(self.reference, batch).logp_N, batch.rows, reference_logps)
         return Before(rows, tuple(logps), tuple(values), tuple(reference_logps))
+
+    def _credit(self, experience: Experience, before: Before) -> Credit:
+        ppo = self.cfg.ppo
+        alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
+        return assign_credit(experience, before.values, self.cfg.credit, nothing_else_teaches=alone)
 
     def _step(self, experience: Experience, rows: Sequence[int], before: Before, credit: Credit, tally: Tally) -> float:
         """One optimiser step on one mini-batch; gives the gradient's norm."""
@@ -140,13 +149,22 @@ def _frozen_copy(policy: Policy) -> Policy:
     return reference.requires_grad_(False)
 
 
-def _minibatches(num_transitions: int, cfg: LearnConfig, seed: int) -> Iterator[list[int]]:
-    """Every epoch shuffles anew and cuts into equal parts; fewer transitions than parts give fewer steps."""
+def step_share(iteration: int, cfg: LearnConfig) -> float:
+    """What part of the full step size an iteration has: it follows from the iteration alone, so that a run resumes."""
+    risen = min(1.0, (iteration + 1) / max(1, cfg.ppo.warmup))
+    if cfg.ppo.decay == "none":
+        return risen
+    done = min(1.0, iteration / max(1, cfg.iterations - 1))
+    return risen * (1 - (1 - LAST_SHARE) * done)
+
+
+def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, seed: int) -> Iterator[list[int]]:
+    """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps."""
     shuffle = np.random.default_rng(seed)
-    for _ in range(cfg.ppo.epochs):
-        for part in np.array_split(shuffle.permutation(num_transitions), cfg.ppo.minibatches):
-            if len(part):
-                yield part.tolist()
+    for _ in range(cfg.epochs):
+        order = shuffle.permutation(np.array(rows, dtype=np.int64)).tolist()
+        parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
+        yield from ([order[place] for place in part] for part in parts)
 
 
 def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) -> None:

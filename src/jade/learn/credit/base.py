@@ -26,6 +26,8 @@ class Credit:
 
     advantages: tuple[Floats, ...]
     returns: tuple[Floats, ...]
+    rows: tuple[int, ...] = ()
+    """The transitions to learn from; a rule may leave this alone, it is filled afterwards."""
 
 
 Rule: TypeAlias = Callable[[Experience, Sequence[Floats], CreditConfig], Credit]

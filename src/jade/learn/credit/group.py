@@ -19,18 +19,25 @@ SMALLEST_DEVIATION = 1e-6
 
 
 def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    earned = _team_rewards(experience)
+    baselines = {name: _baseline(list(of.values())) for name, of in _team_rewards(experience).items()}
     advantages = []
     for transition, value in zip(experience.transitions, values, strict=True):
-        rewards = np.array(list(earned[transition.group].values()))
-        centred = transition.reward.outcome - transition.reward.cost - rewards.mean()
+        mean, deviation = baselines[transition.group]
+        centred = transition.reward.outcome - transition.reward.cost - mean
         if cfg.group_std:
-            centred /= max(rewards.std(), SMALLEST_DEVIATION)
+            centred /= max(deviation, SMALLEST_DEVIATION)
         advantages.append(np.full(len(value), centred + transition.reward.format))
     returns = tuple(
         np.full_like(row, t.reward.total) for row, t in zip(advantages, experience.transitions, strict=True)
     )
     return Credit(tuple(advantages), returns)
+
+
+def _baseline(rewards: list[float]) -> tuple[float, float]:
+    """Mean and deviation; of equal rewards the mean is that reward exactly, where a sum would have been rounded."""
+    if len(set(rewards)) == 1:
+        return rewards[0], 0.0
+    return float(np.mean(rewards)), float(np.std(rewards))
 
 
 def _team_rewards(experience: Experience) -> dict[str, dict[str, float]]:

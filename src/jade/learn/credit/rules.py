@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -22,15 +23,30 @@ RULES: dict[str, Rule] = {"trajectory": trajectory, "shared": shared, "group": g
 SMALLEST_DEVIATION = 1e-8
 
 
-def assign_credit(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    """Advantages by the chosen rule, normalised as asked, and the returns the critic is fitted to."""
+def assign_credit(
+    experience: Experience, values: Sequence[Floats], cfg: CreditConfig, *, nothing_else_teaches: bool = False
+) -> Credit:
+    """Advantages by the chosen rule, normalised as asked, and the returns the critic is fitted to.
+
+    Where the advantage is all that a call would teach, `rows` leaves out those that `skip_even` speaks of; what is
+    left is normalised without them.
+    """
     credit = find_rule(cfg.rule)(experience, values, cfg)
-    kinds = {
-        "none": None,
-        "batch": [""] * len(values),
-        "role": [transition.role for transition in experience.transitions],
-    }[cfg.normalise]
-    return credit if kinds is None else Credit(normalise(credit.advantages, kinds), credit.returns)
+    rows: Sequence[int] = range(len(values))
+    if nothing_else_teaches and cfg.skip_even and cfg.rule == "group":
+        rows = [row for row in rows if credit.advantages[row].any()]
+    return replace(credit, advantages=_normalised(experience, credit, rows, cfg), rows=tuple(rows))
+
+
+def _normalised(experience: Experience, credit: Credit, rows: Sequence[int], cfg: CreditConfig) -> tuple[Floats, ...]:
+    """The advantages, those of the named rows normalised."""
+    if cfg.normalise == "none" or not rows:
+        return credit.advantages
+    kinds = [experience.transitions[row].role if cfg.normalise == "role" else "" for row in rows]
+    advantages = list(credit.advantages)
+    for row, normal in zip(rows, normalise([advantages[row] for row in rows], kinds), strict=True):
+        advantages[row] = normal
+    return tuple(advantages)
 
 
 def find_rule(name: str) -> Rule:
