@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, Literal, TypeAlias
 
 TRACE_SCHEMA = 1
-"""Version of the trace as written to disk; raised when a reader of the old form could not read the new one."""
+"""Version of the trace as written to disk; raised when a reader of the old form would misread the new one. A new field
+with a default needs no new version: old files lack it, and old readers pass over it."""
 
 
 class Role(StrEnum):
@@ -93,6 +94,8 @@ class Generation:
     seconds: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_cut: int = 0
+    """Tokens of the prompt that had no room and were left out of what the model read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,14 +54,14 @@ def test_the_tree_grows_with_the_events_and_keeps_the_summary_last() -> None:
     screen = StringIO()
     root = Node("0", None, "Where?", "Where?")
     child = Node("0.1", "0", "Who?", "Who?", "Ada")
-    seen, said = Observation("Where?"), Generation("x", completion_tokens=3)
+    seen, said = Observation("Where?"), Generation("x", completion_tokens=3, prompt_cut=40)
     closing = Step("0:0", "0", 1, "AS", seen, said, Answer("Corby"), Answer("Corby"))
     with LiveTree(Console(file=screen, force_terminal=True, width=80)) as tree:
         for event in (NodeOpened(root), StepBegan("0:0", "0", "AS"), NodeSolved(child), StepEnded(closing)):
             tree.hear(event)
     lines = screen.getvalue()
     assert lines.index("0.1") < lines.index("Corby")
-    assert "(3 tokens, 0.00 s)" in lines
+    assert "(3 tokens, prompt cut by 40 tokens, 0.00 s)" in lines
 
 
 def test_stopping_with_control_c_is_quiet(index: Path, here: Path) -> None:

@@ -75,6 +75,35 @@ def test_a_newer_or_unknown_schema_is_named(trace: Trace, schema: object) -> Non
         trace_from_json(trace_to_json(trace) | {"schema": schema})
 
 
+def test_a_trace_from_before_a_field_was_added_reads_with_its_default(trace: Trace) -> None:
+    written = trace_to_json(_with_cut_prompts(trace))
+    for step in written["steps"]:
+        step.get("generation", {}).pop("prompt_cut", None)
+    assert trace_from_json(written) == trace
+
+
+def test_fields_of_a_later_version_are_passed_over(trace: Trace) -> None:
+    written = trace_to_json(trace) | {"mood": "fine"}
+    parts = [written["question"], written["usage"], *written["nodes"], *written["passages"], *written["citations"]]
+    steps = [part for step in written["steps"] for part in (step, step["observation"], step.get("generation", {}))]
+    actions = [step["action"] for step in written["steps"] if "action" in step]
+    for part in (*parts, *steps, *actions):
+        part["mood"] = "fine"
+    assert trace_from_json(written) == trace
+
+
+def test_a_trace_says_which_prompts_were_cut(trace: Trace) -> None:
+    cut = _with_cut_prompts(trace)
+    again = trace_from_json(json.loads(dump_trace(cut)))
+    assert [step.generation.prompt_cut for step in again.steps if step.generation] == [7] * 9
+    assert "prompt_cut" not in dump_trace(trace)
+
+
+def _with_cut_prompts(trace: Trace) -> Trace:
+    steps = (replace(s, generation=s.generation and replace(s.generation, prompt_cut=7)) for s in trace.steps)
+    return replace(trace, steps=tuple(steps))
+
+
 def test_a_line_that_was_cut_off_is_passed_over_and_dropped_by_the_next_writer(tmp_path: Path, trace: Trace) -> None:
     path = tmp_path / "traces.jsonl"
     append_traces(path, [trace, trace])

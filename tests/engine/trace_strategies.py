@@ -64,6 +64,7 @@ GENERATIONS = st.builds(
     seconds=FLOAT,
     prompt_tokens=COUNT,
     completion_tokens=COUNT,
+    prompt_cut=COUNT,
 )
 OBSERVATIONS = st.builds(
     Observation,

@@ -110,7 +110,9 @@ def _leaf(step: Step, outputs: bool) -> RenderableType:
 
 def _cost(step: Step) -> Text:
     tokens = f"{step.generation.completion_tokens} tokens, " if step.generation else ""
-    return foreign(f"  ({tokens}{step.seconds:.2f} s)", "dim")
+    num_cut = step.generation.prompt_cut if step.generation else 0
+    cut = f"prompt cut by {num_cut} tokens, " if num_cut else ""
+    return foreign(f"  ({tokens}{cut}{step.seconds:.2f} s)", "dim")
 
 
 def summary(step: Step) -> str:

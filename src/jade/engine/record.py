@@ -1,4 +1,8 @@
-"""A trace as one line of JSON, and back. Versioned; a passage that several steps saw is written once."""
+"""A trace as one line of JSON, and back. A passage that several steps saw is written once.
+
+The form is versioned. Within a version fields may be added: one that an older file lacks has its default, and one that
+a newer file has and we do not know is passed over.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jade.errors import TraceUnreadable
 from jade.types import (
@@ -33,6 +37,7 @@ from jade.types import (
 )
 
 Json = dict[str, Any]
+_Noun = TypeVar("_Noun")
 _ACTIONS: dict[str, type] = {
     kind.__name__: kind for kind in (Workflow, SubQuestions, Query, Selection, Answer, Note, Malformed)
 }
@@ -51,7 +56,7 @@ def trace_from_json(data: Mapping[str, Any]) -> Trace:
     if not isinstance(schema, int) or schema > TRACE_SCHEMA:
         raise TraceUnreadable(f"trace of schema {schema!r}: this version reads up to {TRACE_SCHEMA}; update jade")
     try:
-        table = [Passage(**passage) for passage in data["passages"]]
+        table = [_build(Passage, passage) for passage in data["passages"]]
         return _Reader(table).trace(data)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise TraceUnreadable(f"not a trace: {type(error).__name__}: {error}") from None
@@ -131,72 +136,73 @@ class _Reader:
         self._table = table
 
     def trace(self, data: Mapping[str, Any]) -> Trace:
-        rest = {key: value for key, value in data.items() if key not in ("passages", "schema")}
-        return Trace(
-            **rest
-            | {
-                "question": _question(rest["question"]),
-                "nodes": tuple(_node(node) for node in rest["nodes"]),
-                "steps": tuple(self._step(step) for step in rest["steps"]),
-                "citations": tuple(self._citation(citation) for citation in rest.get("citations", ())),
-                "usage": Usage(**rest.get("usage", {})),
-                "effort": _effort(rest.get("effort")),
-                "schema": data["schema"],
-            }
+        return _build(
+            Trace,
+            data,
+            question=_question(data["question"]),
+            nodes=tuple(_node(node) for node in data["nodes"]),
+            steps=tuple(self._step(step) for step in data["steps"]),
+            citations=tuple(self._citation(citation) for citation in data.get("citations", ())),
+            usage=_build(Usage, data.get("usage", {})),
+            effort=_effort(data.get("effort")),
         )
 
     def _step(self, data: Json) -> Step:
-        return Step(
-            **data
-            | {
-                "observation": self._observation(data["observation"]),
-                "generation": _generation(data.get("generation")),
-                "action": _action(data.get("action")),
-                "applied": _action(data.get("applied")),
-                "found": self._passages(data.get("found", ())),
-            }
+        return _build(
+            Step,
+            data,
+            observation=self._observation(data["observation"]),
+            generation=_generation(data.get("generation")),
+            action=_action(data.get("action")),
+            applied=_action(data.get("applied")),
+            found=self._passages(data.get("found", ())),
         )
 
     def _observation(self, data: Json) -> Observation:
-        return Observation(
-            **data
-            | {
-                "known": tuple(Known(**known) for known in data.get("known", ())),
-                "passages": self._passages(data.get("passages", ())),
-                "context": tuple(data.get("context", ())),
-                "notes": tuple((code, text) for code, text in data.get("notes", ())),
-                "legal": tuple(data.get("legal", ())),
-                "effort": _effort(data.get("effort")),
-            }
+        return _build(
+            Observation,
+            data,
+            known=tuple(_build(Known, known) for known in data.get("known", ())),
+            passages=self._passages(data.get("passages", ())),
+            context=tuple(data.get("context", ())),
+            notes=tuple((code, text) for code, text in data.get("notes", ())),
+            legal=tuple(data.get("legal", ())),
+            effort=_effort(data.get("effort")),
         )
 
     def _citation(self, data: Json) -> Citation:
-        return Citation(**data | {"passage": self._table[data["passage"]]})
+        return _build(Citation, data, passage=self._table[data["passage"]])
 
     def _passages(self, places: Iterable[int]) -> tuple[Passage, ...]:
         return tuple(self._table[place] for place in places)
 
 
 def _question(data: Json) -> Question:
-    return Question(**data | {"answers": tuple(data.get("answers", ())), "context": tuple(data.get("context", ()))})
+    return _build(Question, data, answers=tuple(data.get("answers", ())), context=tuple(data.get("context", ())))
 
 
 def _node(data: Json) -> Node:
-    return Node(**data | {"children": tuple(data.get("children", ()))})
+    return _build(Node, data, children=tuple(data.get("children", ())))
 
 
 def _effort(data: Json | None) -> Effort | None:
-    return Effort(**data) if data else None
+    return _build(Effort, data) if data else None
 
 
 def _generation(data: Json | None) -> Generation | None:
     if data is None:
         return None
-    return Generation(**data | {name: tuple(data.get(name, ())) for name in ("prompt_ids", "token_ids", "logprobs")})
+    numbers = {name: tuple(data.get(name, ())) for name in ("prompt_ids", "token_ids", "logprobs")}
+    return _build(Generation, data, **numbers)
 
 
 def _action(data: Json | None) -> Any:
     if data is None:
         return None
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in data.items() if key != "kind"}
-    return _ACTIONS[data["kind"]](**values)
+    return _build(_ACTIONS[data["kind"]], {key: tuple(v) if isinstance(v, list) else v for key, v in data.items()})
+
+
+def _build(kind: type[_Noun], data: Mapping[str, Any], **read: Any) -> _Noun:
+    """An instance of what is known in `data`; `read` holds the fields that are not plain."""
+    known: Json = vars(kind)["__dataclass_fields__"]
+    return kind(**{name: value for name, value in data.items() if name in known} | read)
