@@ -2,7 +2,8 @@
 
 A checkpoint is a folder of safetensors and JSON, written beside its place and renamed into it, so that it is there
 whole or not at all. Nothing is pickled. All draws of a run follow from its seed and the iteration, so the streams of
-random numbers, the order of the data and the place in it are one number: the iterations done.
+random numbers, the order of the data and the place in it are one number: the iterations done. Of several processes the
+first writes, what it finds on the disk holds for all, and a run may go on with another number of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from torch import Tensor, nn
 
 from jade.errors import TrainingStopped
 from jade.learn.policy import Policy
+from jade.learn.ranks import agree, is_first
+from jade.learn.shards import like, put, whole
 
 SCHEMA = 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -55,11 +58,20 @@ class Checkpoints:
     def save(self, policy: Policy, optimiser: torch.optim.Optimizer, progress: Progress) -> Path:
         """Write a checkpoint, then forget the oldest."""
         place = self.place(progress.iteration)
+        weights, moments = _weights(policy), _moments(policy, optimiser)
+        if is_first():
+            self._write(place, weights, moments, progress)
+        agree(None)  # nobody goes on before it is there
+        return place
+
+    def _write(
+        self, place: Path, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], progress: Progress
+    ) -> None:
         partial = self.folder / f".partial-{place.name}"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        save_file(_weights(policy), partial / "policy.safetensors")
-        save_file(_moments(policy, optimiser), partial / "optimiser.safetensors")
+        save_file(dict(weights), partial / "policy.safetensors")
+        save_file(dict(moments), partial / "optimiser.safetensors")
         (partial / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1))
         _settle(partial)
         if place.exists():
@@ -68,7 +80,6 @@ class Checkpoints:
         os.replace(partial, place)
         _sync(self.folder)
         self._forget(progress.best_iteration)
-        return place
 
     def load(self, place: Path, policy: Policy, optimiser: torch.optim.Optimizer | None) -> Progress:
         """Bring policy and optimiser back to where they were."""
@@ -87,15 +98,16 @@ class Checkpoints:
 
     def newest(self, before: int | None = None) -> Path | None:
         """The newest one, or the newest from before an iteration; the oldest where none is that old."""
-        places = self.all()
+        places = agree(self.all())
         older = [place for place in places if before is None or iteration_of(place) < before]
         return older[-1] if older else next(iter(places), None)
 
     def drop_after(self, iteration: int) -> None:
         """Forget what came after a rollback's goal."""
-        for place in self.all():
+        for place in self.all() if is_first() else ():
             if iteration_of(place) > iteration:
                 shutil.rmtree(place)
+        agree(None)
 
     def _forget(self, best_iteration: int) -> None:
         for place in self.all()[: -self.keep]:
@@ -124,9 +136,8 @@ def load_weights(place: Path, policy: Policy) -> None:
     if saved.keys() != own.keys():
         odd = min(saved.keys() ^ own.keys())
         raise TrainingStopped(f"checkpoint {place} does not fit this policy: it differs in {odd}; check learn.policy")
-    with torch.no_grad():
-        for name, weight in own.items():
-            weight.copy_(saved[name])
+    for name, weight in own.items():
+        put(saved[name], weight)
 
 
 def trained_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
@@ -135,25 +146,35 @@ def trained_parameters(policy: Policy) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def _weights(policy: Policy) -> dict[str, Tensor]:
-    return {name: weight.detach().contiguous() for name, weight in trained_parameters(policy)}
+    return {name: _kept(weight) for name, weight in trained_parameters(policy)}
 
 
 def _moments(policy: Policy, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's memory by parameter name; empty before its first step."""
     return {
-        f"{moment}/{name}": optimiser.state[weight][moment].detach().contiguous()
+        f"{moment}/{name}": _kept(optimiser.state[weight][moment])
         for name, weight in trained_parameters(policy)
         for moment in MOMENTS
         if weight in optimiser.state
     }
 
 
+def _kept(tensor: Tensor) -> Tensor:
+    """What is written of a tensor: all of it where something is written at all."""
+    together = whole(tensor.detach())
+    return together.contiguous() if is_first() else together.new_empty(0)
+
+
 def _restore_moments(policy: Policy, optimiser: torch.optim.Optimizer, saved: dict[str, Tensor]) -> None:
     optimiser.state.clear()
     for name, weight in trained_parameters(policy):
         if f"step/{name}" in saved:
-            moments = {moment: saved[f"{moment}/{name}"].clone() for moment in MOMENTS}
-            optimiser.state[weight] = moments
+            optimiser.state[weight] = {m: _as_held(m, saved[f"{m}/{name}"].clone(), weight) for m in MOMENTS}
+
+
+def _as_held(moment: str, values: Tensor, weight: Tensor) -> Tensor:
+    """Means are sharded as their weight is; the number of steps is one number for all."""
+    return values if moment == "step" else like(values, weight)
 
 
 def _settle(folder: Path) -> None:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from jade.learn.ranks import agree
+
 
 class Deadline:
     """Says whether another unit of work, as long as the longest so far, still fits."""
@@ -16,7 +18,7 @@ class Deadline:
         self._longest = 0.0
 
     def has_time(self) -> bool:
-        return self._ends is None or self._clock() + self._longest <= self._ends
+        return self._ends is None or agree(self._clock() + self._longest <= self._ends)
 
     @contextmanager
     def timing(self) -> Iterator[None]:

@@ -12,20 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from jade.errors import ConfigError, TraceUnreadable
+from jade.learn.ranks import agree, is_first
 
 NAME = "metrics.jsonl"
 
 
 class Journal:
-    """Appends lines; TensorBoard, where asked for, gets the numbers as well."""
+    """Appends lines; TensorBoard, where asked for, gets the numbers as well. Of several processes the first writes."""
 
     def __init__(self, folder: Path, tensorboard: bool = False) -> None:
         self.path = folder / NAME
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        self._board = _open_board(folder) if tensorboard else None
+        self._board = _open_board(folder) if tensorboard and is_first() else None
 
     def write(self, kind: str, iteration: int, figures: Mapping[str, Any]) -> None:
+        if not is_first():
+            return
         line = json.dumps({"kind": kind, "iteration": iteration, **figures}, ensure_ascii=False)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
@@ -36,10 +39,12 @@ class Journal:
 
     @property
     def num_bytes(self) -> int:
-        return self.path.stat().st_size
+        return agree(self.path.stat().st_size)
 
     def cut_back(self, num_bytes: int) -> None:
-        os.truncate(self.path, min(num_bytes, self.num_bytes))
+        kept = min(num_bytes, self.num_bytes)
+        if is_first():
+            os.truncate(self.path, kept)
 
     def close(self) -> None:
         if self._board is not None:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from jade.learn.guard import Alarm
+from jade.learn.shards import whole
 
 
 def make_optimiser(groups: Sequence[tuple[list[nn.Parameter], float]]) -> torch.optim.AdamW:
@@ -30,7 +31,7 @@ def take_step(optimiser: torch.optim.Optimizer, loss: float, max_norm: float) ->
 
     Raises an alarm, with the weights untouched, when the loss or the gradient is not finite.
     """
-    norms = [float(nn.utils.clip_grad_norm_(group["params"], max_norm)) for group in optimiser.param_groups]
+    norms = [float(whole(nn.utils.clip_grad_norm_(group["params"], max_norm))) for group in optimiser.param_groups]
     if not math.isfinite(loss) or not all(map(math.isfinite, norms)):
         optimiser.zero_grad()
         what = "loss" if not math.isfinite(loss) else "gradient"

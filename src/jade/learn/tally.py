@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from jade.learn.loss import TokenLoss, sum_by_role
+from jade.learn.shards import add_up
 
 TRACKED = ("policy", "value", "entropy", "reference_kl", "approx_kl", "clipped")
 
@@ -44,9 +45,9 @@ class Tally:
         self._norms.append(norm)
 
     def figures(self) -> dict[str, float]:
-        """Means a token, over all and by role, and the steps' gradient norms."""
-        num_R = self._num_R.cpu()
-        sums = {name: sum_R.cpu() for name, sum_R in self._sums.items()}
+        """Means a token, over all and by role, and the steps' gradient norms. To be asked once: processes add up."""
+        num_R = add_up(self._num_R).cpu()
+        sums = {name: add_up(sum_R).cpu() for name, sum_R in self._sums.items()}
         overall = {name: float(sum_R.sum() / num_R.sum()) for name, sum_R in sums.items()}
         by_role = {
             f"{name}/{role}": float(sum_R[index] / num_R[index])
@@ -55,5 +56,5 @@ class Tally:
         }
         tokens = {f"tokens/{role}": float(num_R[index]) for index, role in enumerate(self.roles)}
         norms = {"gradient_norm": max(self._norms), "optimiser_steps": float(len(self._norms))}
-        kl, num = self._last_kl.tolist()
+        kl, num = add_up(self._last_kl).tolist()
         return overall | by_role | tokens | norms | {"last_kl": kl / num}
