@@ -105,11 +105,28 @@ def test_paraphrased_prompts_are_summed_up(world: Path, model: str, tmp_path: Pa
     done = evaluate_world(world, tmp_path / "run", *options)
     assert done.exit_code == 0, done.output
     assert "no-retrieval under 3 wordings of its prompts: F1 mean 0.0, worst 0.0, spread 0.0" in done.output
+    written = call("report", tmp_path / "run", "--out", tmp_path / "report", "--resamples", 100)
+    assert written.exit_code == 0, written.output
+    table = (tmp_path / "report/report.md").read_text().partition("## Robustness to the prompts")[2]
+    assert "| method | benchmark | wordings | shipped | mean | worst | best | spread |" in table
+    assert "| No retrieval | World | 3 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 |" in table
 
 
 def test_the_oracle_needs_no_model(world: Path, tmp_path: Path) -> None:
     done = evaluate_world(world, tmp_path / "run", "--method", "oracle", "--model", tmp_path / "no-such-model")
     assert done.exit_code == 0, done.output
+
+
+def test_answering_from_memory_needs_no_index(world: Path, model: str, tmp_path: Path) -> None:
+    options = ("--benchmark", "world", "--data", world / "1", "--out", tmp_path / "run", "--limit", 3, "--model", model)
+    done = call("eval", *options, "--method", "no-retrieval")
+    assert done.exit_code == 0, done.output
+    assert [record["answer"] for record in read(tmp_path / "run/world/no-retrieval/records.jsonl")] == ["nothing"] * 3
+    report = call("report", tmp_path / "run", "--out", tmp_path / "report", "--resamples", 100)
+    assert report.exit_code == 0, report.output
+    assert ", no index, k 5," in (tmp_path / "report/report.md").read_text()
+    other = call("eval", *options[:4], "--out", tmp_path / "other", *options[6:], "--method", "no-retrieval,jade")
+    assert complaint(other, ConfigError).startswith("retrieval.index is not set: give an index folder")
 
 
 def test_bad_input_is_one_clear_line(world: Path, tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def test_the_teams_differ_in_what_learns_and_not_in_what_runs(name: str) -> None
     assert ("P" in METHODS[name].train_roles) is (name != "executors-only")
 
 
+def test_only_the_method_that_answers_from_memory_needs_no_index() -> None:
+    assert [name for name, method in METHODS.items() if not method.needs_index] == ["no-retrieval"]
+
+
 def test_a_method_keeps_every_other_setting() -> None:
     config = Config.model_validate({"seed": 3, "team": {"constrain_plans": True}, "retrieval": {"k": 9}})
     chosen = configure(find_method("rrr"), config)

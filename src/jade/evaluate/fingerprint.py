@@ -13,9 +13,9 @@ TAIL_BYTES = 1 << 20
 
 
 def fingerprint_index(index: str) -> str:
-    """A server's URL, or a hash of the manifest, which itself holds the checksums of the index."""
+    """A server's URL, or a hash of the manifest, which itself holds the checksums of the index; of none, nothing."""
     manifest = Path(index) / "manifest.json"
-    return _digest(manifest.read_bytes()) if manifest.is_file() else index
+    return _digest(manifest.read_bytes()) if index and manifest.is_file() else index
 
 
 def fingerprint_weights(model: str) -> str:

@@ -20,7 +20,7 @@ async def check_index(
     questions: Mapping[str, Sequence[Question]], retriever: Retriever, methods: Sequence[Method], config: Config
 ) -> None:
     """Raise IndexUnusable when of a benchmark's evidence pages none is found. Without titles nothing can be said."""
-    if not config.eval.check_index or all(method.workflows == ("AG",) for method in methods):
+    if not config.eval.check_index or not any(method.needs_index for method in methods):
         return
     for benchmark, asked in questions.items():
         titles = probes(asked)

@@ -17,7 +17,7 @@ from jade.errors import ConfigError
 from jade.evaluate.oracle import solve_as_oracle
 from jade.evaluate.search_r1 import SEARCHER, read_searcher_prompt, solve_in_one_context
 from jade.team.crew import Crew
-from jade.types import Effort, Question, Trace
+from jade.types import Effort, Question, Role, Trace
 
 Solver = Callable[[Question, Crew, int], Awaitable[Trace]]
 """Works a question with a crew and a seed into a trace, and never raises."""
@@ -63,6 +63,12 @@ class Method:
     note: str = ""
     open_solver: Callable[[Config], Solver] = open_team
     needs_model: bool = True
+
+    @property
+    def needs_index(self) -> bool:
+        """Whether anything is ever searched: where the planner is free, it may be."""
+        plans = (*self.workflows, *self.child_workflows)
+        return not plans or any(Role.RETRIEVAL in plan.split(",") for plan in plans)
 
 
 METHODS: Mapping[str, Method] = {

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
-from jade.errors import BackboneFailed
+from jade.errors import BackboneFailed, RetrievalFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
 from jade.evaluate.indexed import check_index
@@ -27,9 +27,10 @@ from jade.evaluate.methods import Method, Solver, configure, find_method
 from jade.evaluate.record import Record, record_of
 from jade.evaluate.store import Cell, CellFiles, Timing, locked, open_run
 from jade.evaluate.variants import with_variant
+from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew, open_crew
 from jade.team.team import build_team
-from jade.types import Question, Trace
+from jade.types import Passage, Question, Trace
 
 COMPARED = ("seed", "team", "sampling", "budget", "backbone", "roles", "eval")
 INDIFFERENT = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline")
@@ -89,19 +90,40 @@ def hear_nothing(cell: Cell, tally: Tally) -> None:
 
 @asynccontextmanager
 async def open_means(config: Config, methods: Sequence[Method]) -> AsyncIterator[Crew]:
-    """What the methods work with; a model only where one of them needs it."""
-    if any(method.needs_model for method in methods):
+    """What the methods work with: a model and an index, each only where one of them needs it."""
+    needs_model, needs_index = any(m.needs_model for m in methods), any(m.needs_index for m in methods)
+    if needs_model and needs_index:
         async with open_crew(config) as crew:
             yield crew
         return
+    async with AsyncExitStack() as stack:
+        retriever = _open_retriever(config) if needs_index else NoIndex()
+        stack.push_async_callback(retriever.close)
+        cast = _open_cast(config) if needs_model else Cast(ScriptedBackbone(lambda prompt: ""))
+        stack.push_async_callback(cast.close)
+        yield Crew(build_team(config.team), cast, retriever, config.budget, config.sampling, config.retrieval.k)
+
+
+def _open_retriever(config: Config) -> Retriever:
     from jade.retrieval.open import open_retriever
 
-    retriever = open_retriever(config.retrieval)
-    try:
-        cast = Cast(ScriptedBackbone(lambda prompt: ""))
-        yield Crew(build_team(config.team), cast, retriever, config.budget, config.sampling, config.retrieval.k)
-    finally:
-        await retriever.close()
+    return open_retriever(config.retrieval)
+
+
+def _open_cast(config: Config) -> Cast:
+    from jade.backbone.open import open_cast_backbones
+
+    return Cast(*open_cast_backbones(config.backbone, config.roles))
+
+
+class NoIndex:
+    """Stands where nobody searches."""
+
+    async def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        raise RetrievalFailed("there is no index to search: this method was to work without one")
+
+    async def close(self) -> None:
+        return None
 
 
 class CellRun:
