@@ -54,6 +54,10 @@ class ChatFormat:
     def cut_to(self, prompt: Prompt, ids: tuple[int, ...], max_tokens: int) -> EncodedPrompt:
         return EncodedPrompt(ids) if len(ids) <= max_tokens else self._cut(prompt, len(ids), max_tokens)
 
+    def plain(self, prompt: Prompt) -> Prompt:
+        """The prompt with every special token that its text spells out broken up, for a server that would read it."""
+        return Prompt(prompt.role, self._plain(prompt.system), self._plain(prompt.user))
+
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """What a model would have to sample to say this, its end of turn included."""
         (ids,) = self._ids([self._plain(text)])

@@ -17,6 +17,7 @@ from jade.config.schema import Config
 from jade.config.section import ROLE_CODES, Section
 from jade.config.serve import ServeConfig
 from jade.config.team import BudgetConfig, SamplingConfig, TeamConfig
+from jade.config.vllm import VllmConfig
 from jade.config.warmstart import WarmstartConfig
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Section",
     "ServeConfig",
     "TeamConfig",
+    "VllmConfig",
     "WarmstartConfig",
     "dump_config",
     "load_config",

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from jade.config.section import ROLE_CODES, Section
+from jade.config.vllm import VllmConfig
 
 
 class PolicyConfig(Section):
@@ -139,3 +140,4 @@ class LearnConfig(Section):
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()
     guard: GuardConfig = GuardConfig()
+    vllm: VllmConfig = VllmConfig()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.show import Spectator
 from jade.learn.train import Run
-from jade.team.crew import open_crew
+from jade.team.crew import Crew, open_crew
 
 FREE = (
     "learn.iterations",
@@ -25,20 +25,30 @@ FREE = (
     "learn.keep",
     "learn.traces_every",
     "learn.tensorboard",
+    "learn.vllm.urls",
+    "learn.vllm.folder",
+    "learn.vllm.timeout_seconds",
     "warmstart.epochs",
 )
 """Settings that may change when a run is resumed; any other would make it another run."""
 
 
 @asynccontextmanager
-async def open_run(config: Config, folder: Path, spectator: Spectator, *, resume: bool = False) -> AsyncIterator[Run]:
-    """A training run, ready to go on from where it stands."""
+async def open_run(
+    config: Config,
+    folder: Path,
+    spectator: Spectator,
+    *,
+    resume: bool = False,
+    assemble: Callable[[Config], AbstractAsyncContextManager[Crew]] = open_crew,
+) -> AsyncIterator[Run]:
+    """A training run, ready to go on from where it stands. `assemble` opens the team that does the rollouts."""
     material = check_training(config)
     claim(config, folder, resume)
     set_threads(config)
     # The sampler speaks through weights that the learner gives it, adapters merged.
     sampling = config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})
-    async with open_crew(sampling) as crew:
+    async with assemble(sampling) as crew:
         policy = load_policy(config.backbone, config.learn.policy, config.seed)
         dev = [question for file in material.dev for question in file]
         stream = QuestionStream(material.train, config.seed, config.learn.balance)

@@ -18,7 +18,17 @@ class Learns(Protocol):
     async def update_weights(self, named_tensors: Iterable[tuple[str, Tensor]], version: int) -> None: ...
 
 
+@runtime_checkable
+class Follows(Protocol):
+    """A backbone that fetches what it needs from the policy itself (its adapter alone, say)."""
+
+    async def follow(self, policy: Policy, version: int) -> None: ...
+
+
 async def publish(policy: Policy, crew: Crew, version: int) -> None:
     """Give the team's shared backbone the policy's weights. Roles with a backbone of their own keep theirs."""
-    if isinstance(crew.cast.shared, Learns):
-        await crew.cast.shared.update_weights(policy.sampler_weights(), version)
+    shared = crew.cast.shared
+    if isinstance(shared, Follows):
+        await shared.follow(policy, version)
+    elif isinstance(shared, Learns):
+        await shared.update_weights(policy.sampler_weights(), version)
