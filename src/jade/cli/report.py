@@ -15,9 +15,9 @@ def command(
     ],
     out: Annotated[Path, typer.Option(help="Folder of the report.")],
     baseline: Annotated[
-        str | None, typer.Option(help="Method or name that the others are compared with [vanilla-rag].")
+        str | None, typer.Option(help="Method or name that the others are compared with; else vanilla-rag.")
     ] = None,
-    examples: Annotated[str | None, typer.Option(help="Method or name whose traces are shown [jade].")] = None,
+    examples: Annotated[str | None, typer.Option(help="Method or name whose traces are shown; else jade.")] = None,
     resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of intervals and p-values.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
 ) -> None:

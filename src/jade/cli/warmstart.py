@@ -12,7 +12,7 @@ from jade.cli.train import Minutes, Resume, RunFolder, folder_for
 
 
 def command(
-    config: Annotated[Path, typer.Argument(help="A TOML file with a [warmstart] section; see runs/.")],
+    config: Annotated[Path, typer.Argument(help="A TOML file with a section `warmstart`; see runs/.")],
     out: RunFolder = None,
     resume: Resume = False,
     minutes: Minutes = None,
