@@ -2,9 +2,10 @@
 
 Load: 200 clients, each asking again as soon as it has its answer, over a scripted model of 20 ms a call (two calls and
 a search a question), for a minute. Beside it the same endpoint where a finished trace takes the team's place, once with
-the same waiting and once without, so that what the server itself costs is visible. Viewer: 10,000 traces of 20 kB.
+the same waiting and once without, so that what the server itself costs is visible. Viewer: 10,000 traces of 20 kB,
+over HTTP and, where Chromium and playwright are there, in the page itself.
 
-    python benchmarks/serve.py [--clients 200] [--seconds 60] [--traces 10000]
+    python benchmarks/serve.py [--only load leaving viewer] [--clients 200] [--seconds 60] [--traces 10000]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -44,6 +47,7 @@ from jade.team.crew import Cast, Crew
 from jade.team.team import build_team
 from jade.types import Passage, Prompt, Question, Trace
 
+PARTS = ("load", "leaving", "viewer")
 CALL_SECONDS = 0.02
 CALLS = 2
 TEXT = "The school in the river town was founded by a person of that name in the year of the flood. " * 7
@@ -243,6 +247,63 @@ def measure_viewer(num: int) -> None:
             for name, value in _look(f"{url}/v1/runs/traces", num):
                 print(f"| {name} | {value} |", flush=True)
             print(f"| server memory | {megabytes(pid):.0f} MB |")
+        for name, value in measure_page(path, num):
+            print(f"| {name} | {value} |", flush=True)
+
+
+WATCH = """
+const marks = (window.marks = {});
+const look = () => {
+  const said = document.querySelector(".list-summary")?.textContent ?? "";
+  if (document.querySelector(".row:not(.loading)")) marks.first ??= performance.now();
+  if (said && !said.includes("still reading") && said.includes("questions")) marks.all ??= performance.now();
+};
+new MutationObserver(look).observe(document, { subtree: true, childList: true, characterData: true });
+"""
+"""From the start of the navigation, in the page's own clock."""
+
+SCROLL = """async (seconds) => {
+  const list = document.querySelector(".list"), frames = [];
+  let blank = 0, last = performance.now();
+  for (const end = last + seconds * 1000; last < end; ) {
+    list.scrollTop += 90;
+    const now = await new Promise(requestAnimationFrame);
+    frames.push(now - last);
+    last = now;
+    blank += document.querySelectorAll(".row.loading").length > 0;
+  }
+  frames.sort((a, b) => a - b);
+  return { num: frames.length, p99: frames[Math.floor(frames.length * 0.99)], blank: blank / frames.length };
+}"""
+"""Scrolls as fast as a wheel is turned, one step a frame; a blank frame has rows in it whose data is not there yet."""
+
+
+def measure_page(path: Path, num: int, seconds: float = 5.0) -> Iterator[tuple[str, str]]:
+    """A server that has read nothing yet, and the page opened on it."""
+    chromium = os.environ.get("JADE_CHROMIUM") or shutil.which("chromium")
+    if not chromium or not find_spec("playwright"):
+        return
+    from playwright.sync_api import sync_playwright
+
+    with server("viewer", str(path)) as (url, _), sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.add_init_script(WATCH)
+        page.goto(f"{url}/ui/")
+        whole = page.locator(".list-summary", has_text=f"{num:,} questions").filter(has_not_text="still reading")
+        whole.wait_for(timeout=60_000)
+        first, last = (page.evaluate(f"window.marks.{mark}") / 1000 for mark in ("first", "all"))
+        yield "in Chromium: first rows", f"{first:.2f} s"
+        yield "in Chromium: all rows, filters and counts", f"{last:.2f} s"
+        seen = page.evaluate(SCROLL, seconds)
+        yield (
+            "in Chromium: scrolling",
+            (
+                f"{seen['num'] / seconds:.0f} frames/s, 99 % within {seen['p99']:.0f} ms, "
+                f"{seen['blank']:.1%} with rows still to come"
+            ),
+        )
+        browser.close()
 
 
 def _look(run: str, num: int) -> Iterator[tuple[str, str]]:
@@ -270,6 +331,7 @@ def _get(url: str) -> Any:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure")
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--traces", type=int, default=10_000)
@@ -280,9 +342,12 @@ def main() -> int:
         asyncio.run(serve(options.serve, options.path))
         return 0
     print(f"load average at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    measure_load(options.clients, options.seconds)
-    measure_leaving()
-    measure_viewer(options.traces)
+    if "load" in options.only:
+        measure_load(options.clients, options.seconds)
+    if "leaving" in options.only:
+        measure_leaving()
+    if "viewer" in options.only:
+        measure_viewer(options.traces)
     print(f"\nload average at the end: {os.getloadavg()[0]:.1f}")
     return 0
 

@@ -85,6 +85,17 @@ def test_a_broken_line_is_a_row_that_says_so(path: Path) -> None:
         shelf.trace(second.key)
 
 
+def test_a_broken_or_bottomless_line_harms_neither_search_nor_reading(path: Path) -> None:
+    with path.open("a") as file:
+        file.write('{"id": 1791, \nrubbish 1791\n' + '{"id":' + "[" * 100_000 + "1791\n")
+    shelf = shelf_of(path)
+    assert len(shelf.look()) == 7
+    assert [shelf.rows[place].question_id for place in sorted(shelf.find("1791"))] == ["q1", "q2", "q3", "q4"]
+    for row in shelf.rows[4:]:
+        with pytest.raises(TraceUnreadable):
+            shelf.trace(row.key)
+
+
 def test_an_absent_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(TraceUnreadable, match=r"gone\.jsonl"):
         shelf_of(tmp_path / "gone.jsonl").look()

@@ -67,8 +67,12 @@ def _may_be_structure(word: str) -> bool:
 
 
 def _holds(line: bytes, words: Sequence[str]) -> bool:
-    """Whether the texts of a line hold the words."""
-    text = "\n".join(_texts(from_json(line))).casefold()
+    """Whether the texts of a line hold the words; a broken line has none."""
+    try:
+        data = from_json(line)
+    except ValueError:
+        return False
+    text = "\n".join(_texts(data)).casefold()
     return all(word in text for word in words)
 
 

@@ -25,7 +25,7 @@ from jade.serve.search import matcher
 from jade.types import Trace
 
 LOOK_AGAIN_SECONDS = 1.0
-LOOK_SECONDS = 0.4
+LOOK_SECONDS = 0.25
 """How long one look goes on taking in new lines."""
 READ_BYTES = 1 << 20
 NUM_SEARCHES_KEPT = 16
@@ -224,7 +224,7 @@ class Shelf:
             line = self._readers[self.place(key)]()
         try:
             data = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TraceUnreadable(f"trace {key}: not JSON: {error}") from None
         if not isinstance(data, dict):
             raise TraceUnreadable(f"trace {key}: not a trace")

@@ -30,7 +30,9 @@ export class List {
     this.#forget();
   }
 
+  /** What is shown stays until something newer has come. */
   #forget() {
+    this.stale = true;
     this.pages = new Map();
     this.version = (this.version ?? 0) + 1;
   }
@@ -75,9 +77,17 @@ export class List {
       return;
     }
     this.space.style.height = `${this.matched * ROW}px`;
-    this.rows.forEach((row) => row.remove());
-    this.rows.clear();
+    this.#dropRows((place) => this.stale || Math.floor(place / PAGE) === page);
+    this.stale = false;
     this.#paint();
+  }
+
+  #dropRows(drop) {
+    for (const [place, row] of this.rows) {
+      if (!drop(place)) continue;
+      row.remove();
+      this.rows.delete(place);
+    }
   }
 
   #paint() {
@@ -86,13 +96,15 @@ export class List {
       Math.ceil((this.element.scrollTop + this.element.clientHeight) / ROW) + MARGIN,
       this.matched,
     );
-    for (const [place, row] of this.rows) {
-      if (place < top || place >= bottom) {
-        row.remove();
-        this.rows.delete(place);
-      }
-    }
+    this.#dropRows((place) => place < top || place >= bottom);
     for (let place = top; place < bottom; place += 1) this.#row(place);
+    this.#fetchNear(top, bottom);
+  }
+
+  /** Pages that are about to come into sight are fetched before they do. */
+  #fetchNear(top, bottom) {
+    for (const place of [top - PAGE / 2, bottom + PAGE / 2])
+      if (place >= 0 && place < this.matched) this.#fetch(Math.floor(place / PAGE));
   }
 
   #row(place) {
