@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,10 +18,11 @@ from typer.testing import CliRunner
 
 from jade.cli import index as index_verb
 from jade.cli import retrieve_server
-from jade.config import RetrievalConfig
+from jade.config import RetrievalConfig, ServeConfig
 from jade.errors import ConfigError, DocumentError, IndexUnusable
 from jade.retrieval.index import open_index
 from jade.retrieval.open import open_retriever
+from jade.serve.listen import open_socket
 from jade.types import Passage
 
 APP = typer.Typer()
@@ -206,7 +208,8 @@ def server(folder: Path) -> Iterator[str]:
         yield next(line.split("running on ")[1].split()[0] for line in lines if "running on " in line)
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        _, err = process.communicate(timeout=20)
+    assert (process.returncode, err) == (0, "")
 
 
 def test_the_server_serves_an_index_over_http(docs: Path, tmp_path: Path) -> None:
@@ -223,3 +226,22 @@ def test_the_server_does_not_start_without_an_index(tmp_path: Path) -> None:
     assert isinstance(result.exception, IndexUnusable)
     result = CliRunner().invoke(APP, ["retrieve-server"])
     assert isinstance(result.exception, ConfigError)
+
+
+def test_a_port_that_is_taken_is_one_clear_line(docs: Path, tmp_path: Path) -> None:
+    run(docs, "--out", tmp_path / "index")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(APP, ["retrieve-server", "--index", str(tmp_path / "index"), "--port", str(port)])
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception) == (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; choose another --port"
+    )
+
+
+def test_the_server_listens_as_tcp_so_that_small_answers_are_not_held_back() -> None:
+    """asyncio switches Nagle's algorithm off only on sockets that say what they are."""
+    with open_socket(ServeConfig(port=0)) as listening:
+        assert listening.proto == socket.IPPROTO_TCP

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jade.cli.options import ConfigFile, Index, Overrides, config_from
+from jade.cli.serve import serve_settings
+
+if TYPE_CHECKING:
+    from jade.config import Config
 
 
 def command(
@@ -17,11 +21,21 @@ def command(
     settings: Overrides = None,
 ) -> None:
     """Serve an index: POST /retrieve {"queries", "topk", "return_scores"}."""
-    import uvicorn
+    import asyncio
 
+    named = serve_settings({"host": host, "port": port})
+    asyncio.run(_serve(config_from(config, [*named, *(settings or [])], index=index)))
+
+
+async def _serve(config: Config) -> None:
     from jade.retrieval.open import open_retriever
     from jade.retrieval.server import make_app
+    from jade.serve.listen import listen
 
-    chosen = config_from(config, settings, index=index).retrieval
-    app = make_app(open_retriever(chosen), k=chosen.k, about={"index": chosen.index, "kind": chosen.kind})
-    uvicorn.run(app, host=host, port=port, log_level="info")
+    chosen = config.retrieval
+    retriever = open_retriever(chosen)
+    app = make_app(retriever, k=chosen.k, about={"index": chosen.index, "kind": chosen.kind})
+    try:
+        await listen(app, config.serve, lambda url: typer.echo(f"jade: running on {url} (POST /retrieve)", err=True))
+    finally:
+        await retriever.close()
