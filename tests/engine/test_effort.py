@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
-from engine_builders import ROOT_QUESTION, crew, planner, script
+from engine_builders import ROOT_QUESTION, by_question, crew, plan, script
 
 from jade.config import Config, RewardConfig, dump_config, load_config
 from jade.engine.effort import USUAL_DIAL, draw_prices, effort_of, prices_at
@@ -23,7 +25,7 @@ from jade.types import Effort
 )
 async def test_the_planner_reads_an_effort_as_prices_and_nobody_else_does(effort: str, line: str) -> None:
     config = load_config(None, ["reward.dial=0.4", f"reward.effort={effort}"])
-    voice = script(P=planner(root="QDS"))
+    voice = script(P=by_question({ROOT_QUESTION.text: plan("QDS")}, plan("R,AG")))
     await solve(ROOT_QUESTION, crew(voice), effort=effort_of(config.reward))
     assert len(voice.put_to("P")) == 3
     assert all(line in seen.splitlines() for seen in voice.put_to("P"))
@@ -45,7 +47,7 @@ def test_more_effort_never_costs_more() -> None:
     prices = [prices_at(step / 20, 0.3) for step in range(21)]
     assert prices[0] == Effort(0.3, 0.3)
     assert prices[-1] == Effort(0.0, 0.0)
-    assert all(one.alpha >= other.alpha for one, other in zip(prices, prices[1:], strict=False))
+    assert all(one.alpha >= other.alpha for one, other in pairwise(prices))
 
 
 def test_every_effort_lies_within_what_training_draws() -> None:
@@ -77,7 +79,9 @@ def test_an_effort_without_a_dial_means_the_usual_one() -> None:
     assert effort_of(RewardConfig(effort=0.0)) == Effort(USUAL_DIAL, USUAL_DIAL)
 
 
-@pytest.mark.parametrize(("wish", "complaint"), [("lots", "choose low, medium, high"), ("1.5", "less than"), ("-1", "")])
+@pytest.mark.parametrize(
+    ("wish", "complaint"), [("lots", "choose low, medium, high"), ("1.5", "less than"), ("-1", "")]
+)
 def test_an_effort_that_is_none_is_refused_by_name(wish: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=rf"reward\.effort: .*{complaint}"):
         load_config(None, [f"reward.effort={wish}"])

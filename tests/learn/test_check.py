@@ -69,6 +69,7 @@ def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn:
         ({"roles": {"AG": {"model": "http://localhost:8000/v1"}}}, r"roles\.AG"),
         ({"team": {"constrain_plans": True}}, r"team\.constrain_plans"),
         ({"reward": {"dial": 0.2, "alpha": 0.1}}, r"reward\.dial"),
+        ({"reward": {"effort": "low"}}, r"reward\.effort: needs reward\.dial"),
     ],
 )
 def test_bad_settings_elsewhere_are_refused_by_name(sound: dict[str, Any], section: dict[str, Any], field: str) -> None:

@@ -11,6 +11,7 @@ from jade.engine.record import read_traces
 from jade.learn.checkpoint import iteration_of
 from jade.learn.journal import read_journal
 from jade.learn.train import draw_effort, make_jobs
+from jade.reward.outcome import assign_rewards
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
@@ -50,12 +51,13 @@ async def test_the_sampler_speaks_with_the_weights_of_the_last_update(tiny_model
     assert run.crew.cast.shared.policy_version == 3  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("adapt", ["full", "lora"])
+@pytest.mark.parametrize(("adapt", "dial"), [("full", 0.4), ("lora", 0.0)])
 async def test_going_on_from_an_older_checkpoint_ends_where_going_through_does(
-    tiny_model: Path, tmp_path: Path, adapt: str
+    tiny_model: Path, tmp_path: Path, adapt: str, dial: float
 ) -> None:
     settings = {
-        "learn": {"iterations": 3, "checkpoint_every": 2, "policy": {"adapt": adapt}, "ppo": {"decay": "linear"}}
+        "learn": {"iterations": 3, "checkpoint_every": 2, "policy": {"adapt": adapt}, "ppo": {"decay": "linear"}},
+        "reward": {"dial": dial},
     }
     through = make_run(make_config(tiny_model, settings), tmp_path / "through")
     await through.train()
@@ -127,10 +129,23 @@ def test_the_dial_draws_prices_between_nothing_and_its_end(tiny_model: Path) -> 
 
 
 async def test_the_planner_is_told_the_prices_that_its_question_pays(tiny_model: Path, tmp_path: Path) -> None:
-    config = make_config(tiny_model, {"learn": {"iterations": 1, "traces_every": 1}, "reward": {"dial": 0.4}})
+    config = make_config(tiny_model, {"learn": {"iterations": 2, "traces_every": 1}, "reward": {"dial": 0.4}})
     await make_run(config, tmp_path).train()
-    for trace in read_traces(tmp_path / "traces" / "iteration-000001.jsonl"):
-        assert trace.effort is not None
+    row = list(read_journal(tmp_path, "iteration"))[1]
+    traces = list(read_traces(tmp_path / "traces" / "iteration-000002.jsonl"))
+    # Every draw follows from the seed, the iteration and the place in it: a resumed run draws the same again.
+    assert [trace.effort for trace in traces] == [draw_effort(config, 1, place) for place in range(2)]
+    for trace in traces:
         planned = [step.observation.effort for step in trace.steps if step.role == "P"]
         assert planned
         assert set(planned) == {trace.effort}
+    paid = [
+        trace.effort.alpha * min(trace.usage.rounds, 3) / 3 + trace.effort.beta * min(trace.usage.retrievals, 3) / 3
+        for trace in traces
+        if trace.effort
+    ]
+    assert row["cost"] == pytest.approx(sum(paid) / 2)
+    assert row["reward"] == pytest.approx(row["outcome"] - row["cost"])
+    for trace, price in zip(traces, paid, strict=True):
+        charged = [reward.cost for reward in assign_rewards(trace, config.reward).values()]
+        assert charged == pytest.approx([price] * len(charged))

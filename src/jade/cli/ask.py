@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
 from jade.types import Question, Trace
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def command(
     question: Annotated[str, typer.Argument(help="What you want to know.")],
     index: Index = None,
     model: Model = None,
+    effort: Effort = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     trace_file: Annotated[Path, typer.Option("--trace", help="Where the trace is added.")] = Path("traces.jsonl"),
     seed: Annotated[int | None, typer.Option(help="Seed of the draws. Not given: as in the config.")] = None,
@@ -32,7 +33,7 @@ def command(
     from jade.cli.screen import complain
     from jade.engine.record import append_traces
 
-    chosen = config_from(config, settings, index=index, model=model)
+    chosen = config_from(config, settings, index=index, model=model, effort=effort)
     trace = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
     append_traces(trace_file, [trace])
     if as_json:
@@ -59,13 +60,14 @@ def _asked(text: str) -> Question:
 async def _ask(question: Question, config: Config, seed: int, trace_file: Path) -> Trace:
     from jade.cli.screen import open_screen
     from jade.cli.tree import LiveTree
+    from jade.engine.effort import effort_of
     from jade.engine.solve import solve
     from jade.team.crew import open_crew
 
     async with open_crew(config) as crew:
         _claim(trace_file)
         with LiveTree(open_screen(stderr=True)) as tree:
-            return await solve(question, crew, seed=seed, listen=tree.hear)
+            return await solve(question, crew, seed=seed, effort=effort_of(config.reward), listen=tree.hear)
 
 
 def _claim(file: Path) -> None:

@@ -28,6 +28,9 @@ def command(
     method: Annotated[str, typer.Option(help=f"Names, by commas; `all` is {TABLE}; also oracle.")] = "jade",
     index: Index = None,
     model: Model = None,
+    effort: Annotated[
+        str | None, typer.Option(help="low, medium, high or a number; several, by commas, run one after the other.")
+    ] = None,
     split: Annotated[str, typer.Option(help="Which split of the benchmarks.")] = "test",
     limit: Annotated[
         int | None, typer.Option(help="At most so many questions a benchmark, the same ones always.")
@@ -48,12 +51,23 @@ def command(
     numbers = [
         f"{name}={value}" for name, value in (("seed", seed), ("eval.concurrency", concurrency)) if value is not None
     ]
-    chosen = config_from(config, [*numbers, *(settings or [])], index=index, model=model)
-    request = Request(_names(benchmark, SEVEN), _names(method, TABLE), out, data, split, limit, prompt_variants)
     console = Console()
-    with Progress(console) as progress:
-        session = asyncio.run(evaluate(request, chosen, listen=progress.hear))
-    print_session(session, out, console)
+    given = [*numbers, *(settings or [])]
+    runs = [
+        (config_from(config, given, index=index, model=model, effort=level), folder)
+        for level, folder in places(effort, out)
+    ]
+    for chosen, folder in runs:
+        request = Request(_names(benchmark, SEVEN), _names(method, TABLE), folder, data, split, limit, prompt_variants)
+        with Progress(console) as progress:
+            session = asyncio.run(evaluate(request, chosen, listen=progress.hear))
+        print_session(session, folder, console)
+
+
+def places(effort: str | None, out: Path) -> list[tuple[str | None, Path]]:
+    """Each effort with the folder of its run: the folder itself for one, a folder in it for each of several."""
+    levels = _names(effort or "", "")
+    return [(level, out / f"effort-{level}") for level in levels] if len(levels) > 1 else [(effort, out)]
 
 
 def _names(given: str, everything: str) -> tuple[str, ...]:

@@ -18,15 +18,23 @@ Index: TypeAlias = Annotated[str | None, typer.Option("--index", help="An index 
 Model: TypeAlias = Annotated[
     str | None, typer.Option("--model", help="A shipped name, a Hugging Face folder or name, or a server's URL.")
 ]
+Effort: TypeAlias = Annotated[
+    str | None, typer.Option("--effort", help="What to spend: low, medium, high, or a number from 0 to 1.")
+]
 
 
 def config_from(
-    path: Path | None, overrides: list[str] | None, *, index: str | None = None, model: str | None = None
+    path: Path | None,
+    overrides: list[str] | None,
+    *,
+    index: str | None = None,
+    model: str | None = None,
+    effort: str | None = None,
 ) -> Config:
     """The config file, then the named options, then --set: the later wins."""
     from jade.config import load_config  # building the schema takes longer than `jade --help` should
 
-    named = [("retrieval.index", index), ("backbone.model", model)]
+    named = [("retrieval.index", index), ("backbone.model", model), ("reward.effort", effort)]
     given = [f"{field}={_quoted(value)}" for field, value in named if value is not None]
     return load_config(path, [*given, *(overrides or [])])
 

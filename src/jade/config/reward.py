@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from jade.config.section import Section
+
+EFFORTS = {"low": 0.0, "medium": 0.5, "high": 1.0}
+"""Places on the dial that have a name."""
+
+
+def _named_effort(value: Any) -> Any:
+    """A name's number; whatever is no text is left for pydantic to judge."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return EFFORTS[value] if value in EFFORTS else float(value)
+    except ValueError:
+        names = ", ".join(EFFORTS)
+        raise PydanticCustomError("effort", f"choose {names}, or a number from 0 (spare) to 1 (spend all)") from None
 
 
 class RewardConfig(Section):
@@ -17,3 +34,6 @@ class RewardConfig(Section):
     dial: float = Field(0.0, ge=0.0)
     """Above 0: alpha and beta are drawn per question from [0, dial] and told to the planner, so that one policy
     serves every budget."""
+    effort: Annotated[float | None, BeforeValidator(_named_effort), Field(ge=0.0, le=1.0)] = None
+    """What to spend on an answer, on that dial: low (0), medium (0.5), high (1) or a number between. Not set: medium
+    where there is a dial, else the planner is told no prices."""

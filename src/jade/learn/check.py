@@ -104,5 +104,7 @@ def _check_prices(config: Config) -> None:
     reward = config.reward
     if reward.dial > 0 and (reward.alpha or reward.beta):
         raise ConfigError("reward.dial: alpha and beta are drawn from it; leave reward.alpha and reward.beta at 0")
+    if reward.effort is not None and reward.dial == 0:
+        raise ConfigError("reward.effort: needs reward.dial, or the team never learns what prices mean")
     if config.team.constrain_plans:
         raise ConfigError("team.constrain_plans: masked plans cannot be learned from; switch it off for training")

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from jade.config import Config, SamplingConfig
+from jade.engine.effort import draw_prices, effort_of
 from jade.engine.record import dump_trace
 from jade.engine.rollout import Job, rollout
 from jade.engine.seeds import derive_seed
@@ -63,11 +62,7 @@ def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> lis
 
 def draw_effort(cfg: Config, iteration: int, place: int) -> Effort | None:
     """The dial: prices of turns and searches for one question, the same for all its rollouts."""
-    if cfg.reward.dial == 0:
-        return None
-    draw = np.random.default_rng(derive_seed(cfg.seed, "effort", iteration, place))
-    alpha, beta = draw.uniform(0.0, cfg.reward.dial, 2).tolist()
-    return Effort(alpha, beta)
+    return draw_prices(cfg.reward.dial, derive_seed(cfg.seed, "effort", iteration, place))
 
 
 @dataclass
@@ -148,9 +143,8 @@ class Run:
         """The team on the dev questions, as it would answer them; the best checkpoint is chosen by this."""
         if not self.dev:
             return
-        dial = self.cfg.reward.dial
-        effort = Effort(dial / 2, dial / 2) if dial else None
-        jobs = [Job(question, derive_seed(self.cfg.seed, "dev"), effort) for question in self.dev]
+        effort, seed = effort_of(self.cfg.reward), derive_seed(self.cfg.seed, "dev")
+        jobs = [Job(question, seed, effort) for question in self.dev]
         measured = replace(self.crew, sampling=self.cfg.sampling)
         traces = await rollout(jobs, measured, concurrency=self.cfg.learn.concurrency)
         figures = rollout_figures(traces, self.cfg.reward)

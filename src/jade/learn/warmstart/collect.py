@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
+from jade.engine.effort import draw_prices
 from jade.engine.record import read_traces
 from jade.engine.seeds import derive_seed
 from jade.errors import ConfigError
@@ -89,8 +88,4 @@ def _of_roles(examples: Iterable[Example], roles: Sequence[str]) -> Iterable[Exa
 
 def _effort(config: Config, place: int) -> Effort | None:
     """With a dial, prices stand in the planner's prompt; a warm start shows it some of each size."""
-    if config.reward.dial == 0:
-        return None
-    draw = np.random.default_rng(derive_seed(config.seed, "warm start effort", place))
-    alpha, beta = draw.uniform(0.0, config.reward.dial, 2).tolist()
-    return Effort(alpha, beta)
+    return draw_prices(config.reward.dial, derive_seed(config.seed, "warm start effort", place))
