@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -38,14 +38,16 @@ class Batch:
     """The place of each token inside its call."""
     place_N: Tensor
     """Where in the row the action tokens stand."""
+    idle: bool = False
+    """Worked only to keep step with another process, and counted nowhere."""
 
     @property
     def target_N(self) -> Tensor:
         return self.id_T[self.place_N]
 
     def to(self, device: torch.device) -> Batch:
-        moved = (tensor.to(device, non_blocking=True) for tensor in (self.id_T, self.position_T, self.place_N))
-        return Batch(self.rows, self.bounds, *moved)
+        names = ("id_T", "position_T", "place_N")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 
 def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
@@ -62,6 +64,24 @@ def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[in
         plan[-1].append(row)
         filled += lengths[row]
     return [tuple(rows) for rows in plan if rows]
+
+
+def plan_shares(lengths: Sequence[int], tokens_per_batch: int, num_shares: int) -> list[list[tuple[int, ...]]]:
+    """Batches for each of several processes, as many for one as for another: sharded weights are gathered by all
+    at once. Where a process has nothing left to do, its batch is empty."""
+    # Dealt out longest first, there and back: shares of about equally many tokens.
+    turn = [*range(num_shares), *reversed(range(num_shares))]
+    dealt: list[list[int]] = [[] for _ in range(num_shares)]
+    for place, row in enumerate(sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))):
+        dealt[turn[place % len(turn)]].append(row)
+    plans = [_plan_of(sorted(rows), lengths, tokens_per_batch) for rows in dealt]
+    most = max(map(len, plans))
+    return [[*plan, *[()] * (most - len(plan))] for plan in plans]
+
+
+def _plan_of(rows: Sequence[int], lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
+    plan = plan_batches([lengths[row] for row in rows], tokens_per_batch)
+    return [tuple(rows[index] for index in batch) for batch in plan]
 
 
 def cut_evenly(lengths: Sequence[int], num_parts: int) -> list[range]:

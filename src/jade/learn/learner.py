@@ -11,19 +11,21 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from jade.config import LearnConfig, PPOConfig
-from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_batches
+from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares
 from jade.learn.credit.base import Credit, Floats
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
 from jade.learn.optimise import make_optimiser, set_step_size, take_step
 from jade.learn.policy import Policy
+from jade.learn.ranks import num_ranks, rank
+from jade.learn.shards import add_up, rest, shard
 from jade.learn.tally import Tally
 from jade.learn.transitions import Experience
 
@@ -53,6 +55,9 @@ class Learner:
         self.cfg = cfg
         self.scale = 1.0
         self.reference = _frozen_copy(policy) if cfg.ppo.kl_weight > 0 else None
+        shard(policy)
+        if self.reference is not None:
+            shard(self.reference)
         self.optimiser = make_optimiser(
             [
                 ([p for _, p in policy.policy_parameters()], cfg.ppo.learning_rate),
@@ -92,11 +97,13 @@ class Learner:
         rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
         for batch in self._pieces(experience, rows):
             now = self._now(self.policy, batch)
-            _scatter(now.logp_N, batch.rows, logps)
-            _scatter(now.value_N, batch.rows, values)
-            if self.reference is not None:
-                _scatter(self._now(self.reference, batch).logp_N, batch.rows, reference_logps)
-        return Before(rows, tuple(logps), tuple(values), tuple(reference_logps))
+            reference_N = None if self.reference is None else self._now(self.reference, batch).logp_N
+            if not batch.idle:
+                _scatter(now.logp_N, batch.rows, logps)
+                _scatter(now.value_N, batch.rows, values)
+                _scatter(reference_N, batch.rows, reference_logps)
+        rest(self.policy)
+        return Before(rows, *(_everyones(found, self.policy.device) for found in (logps, values, reference_logps)))
 
     def _credit(self, experience: Experience, before: Before) -> Credit:
         ppo = self.cfg.ppo
@@ -111,19 +118,25 @@ class Learner:
         total = torch.zeros((), device=self.policy.device)
         for batch in self._pieces(experience, rows):
             loss = ppo_loss(self._now(self.policy, batch), self._old(experience, batch, before, credit), self.cfg.ppo)
-            weighted = self._tokens([np.full_like(before.values[row], weights[row]) for row in batch.rows])
+            counted = 0.0 if batch.idle else 1.0
+            weighted = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
             piece = (weighted * loss.total_N).sum()
-            torch.autograd.backward(piece)
+            # The weights of all processes' tokens sum to 1, and gradients are averaged over the processes.
+            torch.autograd.backward(num_ranks() * piece)
             total += piece.detach()
+            if batch.idle:
+                continue
             in_batch = [experience.transitions[row] for row in batch.rows]
             tally.add(loss, [call.role for call in in_batch], [len(call.action_ids) for call in in_batch])
-        return take_step(self.optimiser, float(total), self.cfg.ppo.gradient_clip)
+        return take_step(self.optimiser, float(add_up(total)), self.cfg.ppo.gradient_clip)
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
-        """The calls of the named rows as batches on the device."""
+        """This process's share of the named rows, as batches on the device: as many as every other process has."""
         lengths = [length_of(experience.transitions[row]) for row in rows]
-        for plan in plan_batches(lengths, self.cfg.policy.tokens_per_batch):
-            yield make_batch(experience.transitions, [rows[index] for index in plan]).to(self.policy.device)
+        shortest = min(range(len(rows)), key=lengths.__getitem__)
+        for plan in plan_shares(lengths, self.cfg.policy.tokens_per_batch, num_ranks())[rank()]:
+            batch = make_batch(experience.transitions, [rows[index] for index in plan or (shortest,)])
+            yield replace(batch, idle=not plan).to(self.policy.device)
 
     def _now(self, policy: Policy, batch: Batch) -> Now:
         now: Now = policy(batch, self.cfg.temperature, entropy_gradient=self.cfg.ppo.entropy_weight > 0)
@@ -175,6 +188,14 @@ def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) ->
     ends = np.cumsum([len(into[row]) for row in rows])[:-1]
     for row, piece in zip(rows, np.split(flat, ends), strict=True):
         into[row] = piece
+
+
+def _everyones(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
+    """Figures of all transitions, where each process has filled in its own and left zeros elsewhere."""
+    if num_ranks() == 1:
+        return tuple(found)
+    flat = add_up(torch.from_numpy(np.concatenate(found)).to(device)).cpu().numpy()
+    return tuple(np.split(flat, np.cumsum([len(row) for row in found])[:-1]))
 
 
 def _agreement(experience: Experience, before: Before) -> dict[str, float]:

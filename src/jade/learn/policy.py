@@ -23,8 +23,10 @@ from jade.errors import ConfigError
 from jade.learn import attention
 from jade.learn.attention import Packing
 from jade.learn.batches import Batch
+from jade.learn.lean import make_lean
 from jade.learn.likelihood import token_likelihood
 from jade.learn.loss import Now
+from jade.learn.shards import whole
 
 UNSUPPORTED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 """Settings by which a model bends its logits after the projection; such models are refused rather than mistrained."""
@@ -39,6 +41,7 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.cfg = cfg
+        make_lean(self.trunk)
         if cfg.compile:
             _compile_layers(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
@@ -92,7 +95,7 @@ class Policy(nn.Module):
         else:
             seen_NH = trunk_NH if self.cfg.value_gradient else trunk_NH.detach()
         value_N1: Tensor = self.value_head(seen_NH.float())
-        return value_N1[:, 0]
+        return value_N1[:, 0].clone()  # not a view: sharded weights hang their hooks on what comes out
 
     def policy_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """What the policy's own step size moves."""
@@ -105,11 +108,11 @@ class Policy(nn.Module):
     def sampler_weights(self) -> Iterator[tuple[str, Tensor]]:
         """What a sampler must copy to speak as this policy does, by the plain model's names; adapters are merged."""
         if self.cfg.adapt == "full":
-            yield from self.causal.named_parameters()
+            yield from ((name, whole(weight)) for name, weight in self.causal.named_parameters())
             return
         for name, layer in self.causal.named_modules():
             if hasattr(layer, "get_delta_weight"):
-                yield f"{name}.weight", layer.base_layer.weight + layer.get_delta_weight("default")
+                yield f"{name}.weight", whole(layer.base_layer.weight + layer.get_delta_weight("default"))
 
 
 def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> Policy:

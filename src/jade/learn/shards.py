@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from jade.learn.ranks import num_ranks
@@ -30,6 +30,12 @@ def shard(policy: Policy) -> None:
 def _layers(trunk: nn.Module | None) -> list[nn.Module]:
     layers = getattr(trunk, "layers", None)
     return list(layers) if isinstance(layers, nn.ModuleList) else []
+
+
+def rest(policy: Policy) -> None:
+    """Let go of what a forward pass without a backward one has left whole: weights are read and written in shards."""
+    if isinstance(policy, FSDPModule):
+        policy.reshard()
 
 
 def add_up(tensor: Tensor) -> Tensor:
