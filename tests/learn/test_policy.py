@@ -48,20 +48,30 @@ def test_neighbours_in_the_row_change_nothing(tiny_model: Path) -> None:
 
 
 @pytest.mark.parametrize("slice_size", [1, 7, 1000])
+@pytest.mark.parametrize(("of_logp", "of_entropy"), [(1.0, 0.0), (0.0, 1.0), (1.0, -0.3)])
 def test_likelihoods_and_their_gradients_do_not_depend_on_the_slice(
-    slice_size: int, monkeypatch: pytest.MonkeyPatch
+    slice_size: int, of_logp: float, of_entropy: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(10, 8, generator=generator, requires_grad=True)
-    vocabulary, target = torch.randn(20, 8, generator=generator), torch.randint(20, (10,), generator=generator)
+    hidden, vocabulary = (torch.randn(n, 8, generator=generator, requires_grad=True) for n in (10, 20))
+    target = torch.randint(20, (10,), generator=generator)
+    weight = torch.randn(10, generator=generator)
     monkeypatch.setattr("jade.learn.likelihood.LOGITS_AT_ONCE", slice_size * 20)
-    logp, entropy = token_likelihood(hidden, vocabulary, target, temperature=0.7, entropy_gradient=True)
+    said = token_likelihood(hidden, vocabulary, target, temperature=0.7, entropy_gradient=of_entropy != 0)
     distribution = torch.distributions.Categorical(logits=hidden @ vocabulary.T / 0.7)
-    torch.testing.assert_close(logp, distribution.log_prob(target))
-    torch.testing.assert_close(entropy, distribution.entropy())
-    (ours,) = torch.autograd.grad((logp + entropy).sum(), hidden)
-    (theirs,) = torch.autograd.grad((distribution.log_prob(target) + distribution.entropy()).sum(), hidden)
+    expected = (distribution.log_prob(target), distribution.entropy())
+    torch.testing.assert_close(said, expected)
+    ours, theirs = (
+        torch.autograd.grad((weight * (of_logp * logp + of_entropy * entropy)).sum(), (hidden, vocabulary))
+        for logp, entropy in (said, expected)
+    )
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_an_entropy_that_is_only_reported_brings_no_gradient() -> None:
+    hidden = torch.randn(4, 8, requires_grad=True)
+    _, entropy = token_likelihood(hidden, torch.randn(20, 8), torch.zeros(4, dtype=torch.int64))
+    assert not entropy.requires_grad
 
 
 def test_a_new_value_head_expects_nothing(tiny_model: Path) -> None:
