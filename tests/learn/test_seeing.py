@@ -14,7 +14,7 @@ from jade.learn.deadline import Deadline
 from jade.learn.figures import rollout_figures
 from jade.learn.guard import Alarm
 from jade.learn.journal import Journal, read_journal
-from jade.learn.plot import plot_run, smooth, top_plans
+from jade.learn.plot import is_control, plot_run, plot_runs, smooth, top_plans
 from jade.learn.show import Lines, LiveTable, describe_plans, time_left, watch
 from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
 
@@ -103,6 +103,20 @@ def test_both_pictures_are_drawn_as_png_and_svg(tmp_path: Path) -> None:
     assert [path.name for path in paths] == ["outcome.png", "outcome.svg", "workflows.png", "workflows.svg"]
     assert all(path.stat().st_size > 3000 for path in paths)
     assert "QDS" in paths[3].read_text() or paths[3].read_text().count("<path") > 5
+
+
+def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
+    learned = {"step_reward": 0.1, "learning_rate": 1e-3}
+    for name, figures in (("ppo", learned), ("control", learned | {"learning_rate": 0.0})):
+        for iteration in (1, 2):
+            Journal(tmp_path / name).write("iteration", iteration, FIGURES | figures)
+    paths = plot_runs([tmp_path / "ppo", tmp_path / "control"], tmp_path / "plots")
+    assert [path.name for path in paths] == ["runs.png", "runs.svg"]
+    # Two runs in two panels, a thin and a thick line each; the one that does not learn is grey.
+    picture = paths[1].read_text()
+    assert picture.count("stroke: #8c8c8c") >= 4
+    assert picture.count("stroke: #1f77b4") >= 4
+    assert not is_control([learned])
 
 
 def test_a_run_without_an_iteration_has_nothing_to_draw(tmp_path: Path) -> None:

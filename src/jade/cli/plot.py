@@ -9,11 +9,13 @@ import typer
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="The folder of a training run.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Where to put the pictures. Not given: RUN/plots.")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Folders of training runs; several are drawn side by side.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where to put the pictures. Not given: RUN/plots, in the first run.")
+    ] = None,
 ) -> None:
-    """Draw outcome and turns, and the mix of workflows, over the iterations of a run."""
-    from jade.learn.plot import plot_run
+    """Draw outcome and turns, and the mix of workflows, over the iterations of a run; or compare runs."""
+    from jade.learn.plot import plot_runs
 
-    for path in plot_run(run, out or run / "plots"):
+    for path in plot_runs(runs, out or runs[0] / "plots"):
         typer.echo(str(path))

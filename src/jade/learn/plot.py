@@ -1,8 +1,11 @@
-"""The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows."""
+"""The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows.
+
+Several runs, such as seeds and their controls, are also drawn side by side: what the team and what a call earns.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +21,28 @@ FORMATS = ("png", "svg")
 Rows = Sequence[dict[str, Any]]
 
 
+def plot_runs(runs: Sequence[Path], out: Path) -> list[Path]:
+    """The pictures of one run, or of several the one picture that compares them, each as PNG and SVG."""
+    if len(runs) == 1:
+        return plot_run(runs[0], out)
+    rows = {run.name: _iterations(run) for run in runs}
+    out.mkdir(parents=True, exist_ok=True)
+    return _save(_comparison(rows), out / "runs")
+
+
 def plot_run(run: Path, out: Path) -> list[Path]:
-    """Write both pictures, each as PNG and SVG."""
-    rows = _last_of_each(list(read_journal(run, "iteration")))
-    if not rows:
-        raise TraceUnreadable(f"{run} has no finished iteration yet; nothing to draw")
+    """Write both pictures of a run."""
+    rows = _iterations(run)
     out.mkdir(parents=True, exist_ok=True)
     dev = _last_of_each(list(read_journal(run, "dev")))
     return [*_save(_outcome_and_turns(rows, dev), out / "outcome"), *_save(_workflows(rows), out / "workflows")]
+
+
+def _iterations(run: Path) -> list[dict[str, Any]]:
+    rows = _last_of_each(list(read_journal(run, "iteration")))
+    if not rows:
+        raise TraceUnreadable(f"{run} has no finished iteration yet; nothing to draw")
+    return rows
 
 
 def _last_of_each(rows: Rows) -> list[dict[str, Any]]:
@@ -49,6 +66,25 @@ def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
     left.set_title("outcome (F1) and reward" + (", dots: dev" if dev else ""))
     right.set_title("turns and retrievals a question")
     return figure
+
+
+def _comparison(runs: Mapping[str, Rows]) -> Any:
+    """Runs that did not learn (a step size of 0) are grey."""
+    figure, panels = _subplots(2)
+    for number, (name, rows) in enumerate(runs.items()):
+        colour = "0.55" if is_control(rows) else f"C{number}"
+        for axes, quantity in zip(panels, ("reward", "step_reward"), strict=True):
+            steps, values = [row["iteration"] for row in rows], [row[quantity] for row in rows]
+            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+            axes.plot(steps, smooth(values), color=colour, label=name)
+    for axes, title in zip(panels, ("reward of a question", "reward of a call, format penalty included"), strict=True):
+        axes.set(xlabel="iteration", title=title)
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def is_control(rows: Rows) -> bool:
+    return all(row.get("learning_rate") == 0 for row in rows)
 
 
 def _workflows(rows: Rows) -> Any:
