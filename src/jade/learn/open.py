@@ -10,11 +10,12 @@ import torch
 
 from jade.config import Config, dump_config, load_config
 from jade.errors import ConfigError
-from jade.learn.check import check_training
+from jade.learn.check import Material, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
+from jade.learn.sampler import Troupe
 from jade.learn.show import Spectator
 from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
@@ -33,6 +34,10 @@ FREE = (
 """Settings that may change when a run is resumed; any other would make it another run."""
 
 
+Assemble = Callable[[Config], AbstractAsyncContextManager[Crew | Troupe]]
+"""Opens the team that does the rollouts."""
+
+
 @asynccontextmanager
 async def open_run(
     config: Config,
@@ -40,11 +45,20 @@ async def open_run(
     spectator: Spectator,
     *,
     resume: bool = False,
-    assemble: Callable[[Config], AbstractAsyncContextManager[Crew]] = open_crew,
+    assemble: Assemble = open_crew,
 ) -> AsyncIterator[Run]:
-    """A training run, ready to go on from where it stands. `assemble` opens the team that does the rollouts."""
+    """A training run, ready to go on from where it stands."""
     material = check_training(config)
     claim(config, folder, resume)
+    async with open_claimed(config, material, folder, spectator, assemble) as run:
+        yield run
+
+
+@asynccontextmanager
+async def open_claimed(
+    config: Config, material: Material, folder: Path, spectator: Spectator, assemble: Assemble
+) -> AsyncIterator[Run]:
+    """The same in a folder that was taken before: what each process of a run opens."""
     set_threads(config)
     # The sampler speaks through weights that the learner gives it, adapters merged.
     sampling = config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})

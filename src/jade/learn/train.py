@@ -14,7 +14,7 @@ from pathlib import Path
 from jade.config import Config, SamplingConfig
 from jade.engine.effort import draw_prices, effort_of
 from jade.engine.record import dump_trace
-from jade.engine.rollout import Job, rollout
+from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
 from jade.learn.checkpoint import Checkpoints, Progress
@@ -24,7 +24,8 @@ from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, read_journal
 from jade.learn.learner import Learner
 from jade.learn.questions import QuestionStream
-from jade.learn.sampler import publish
+from jade.learn.ranks import is_first
+from jade.learn.sampler import Troupe, publish, work
 from jade.learn.show import Silent, Spectator
 from jade.learn.transitions import Experience, flatten, of_roles
 from jade.reward.outcome import assign_rewards
@@ -35,11 +36,11 @@ Figures = dict[str, float]
 
 
 async def improve(
-    crew: Crew, learner: Learner, guard: Guard, jobs: Sequence[Job], cfg: Config, iteration: int
+    crew: Crew | Troupe, learner: Learner, guard: Guard, jobs: Sequence[Job], cfg: Config, iteration: int
 ) -> tuple[list[Trace], Figures]:
     """One iteration. Raises the guard's alarm when the rollout or the update went wrong."""
     started = time.perf_counter()
-    traces = await rollout(jobs, crew, concurrency=cfg.learn.concurrency)  # Algorithm 1
+    traces = await work(jobs, crew, concurrency=cfg.learn.concurrency)  # Algorithm 1
     figures = rollout_figures(traces, cfg.reward) | {"seconds_rollout": time.perf_counter() - started}
     guard.judge_rollout(figures, traces)
     rewards = [assign_rewards(trace, cfg.reward) for trace in traces]  # Eq. 6-8
@@ -70,7 +71,7 @@ class Run:
     """A training run in its folder."""
 
     cfg: Config
-    crew: Crew
+    crew: Crew | Troupe
     learner: Learner
     stream: QuestionStream
     dev: Sequence[Question]
@@ -136,7 +137,7 @@ class Run:
         self.progress = replace(self.progress, iteration=iteration + 1, strikes=strikes)
         self.journal.write("iteration", iteration + 1, figures)
         self.spectator.iteration(iteration + 1, self.cfg.learn.iterations, figures)
-        if iteration % self.cfg.learn.traces_every == 0:
+        if is_first() and iteration % self.cfg.learn.traces_every == 0:
             _write_traces(self.folder / "traces" / f"iteration-{iteration + 1:06d}.jsonl", traces)
 
     async def _measure(self) -> None:
@@ -146,7 +147,7 @@ class Run:
         effort, seed = effort_of(self.cfg.reward), derive_seed(self.cfg.seed, "dev")
         jobs = [Job(question, seed, effort) for question in self.dev]
         measured = replace(self.crew, sampling=self.cfg.sampling)
-        traces = await rollout(jobs, measured, concurrency=self.cfg.learn.concurrency)
+        traces = await work(jobs, measured, concurrency=self.cfg.learn.concurrency)
         figures = rollout_figures(traces, self.cfg.reward)
         self.journal.write("dev", self.progress.iteration, figures)
         self.spectator.dev(self.progress.iteration, figures)
