@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from jade.errors import ConfigError
+from jade.learn.batches import send
 
 NAME = "jade_packed"
 
@@ -32,7 +33,7 @@ class Packing:
 
     @classmethod
     def of(cls, bounds: tuple[int, ...], device: torch.device) -> Packing:
-        bound_C = torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True)
+        bound_C = send(torch.tensor(bounds, dtype=torch.int32), device)
         return cls(bounds, bound_C, max(end - start for start, end in pairwise(bounds)))
 
 

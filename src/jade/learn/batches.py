@@ -46,8 +46,8 @@ class Batch:
         return self.id_T[self.place_N]
 
     def to(self, device: torch.device) -> Batch:
-        names = ("id_T", "position_T", "place_N")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        id_T, position_T, place_N = (send(tensor, device) for tensor in (self.id_T, self.position_T, self.place_N))
+        return replace(self, id_T=id_T, position_T=position_T, place_N=place_N)
 
 
 def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
@@ -106,6 +106,11 @@ def make_batch(calls: Sequence[Call], rows: Sequence[int]) -> Batch:
         positions += range(length_of(call))
         places += range(end - len(call.action_ids), end)
     return Batch(tuple(rows), bounds, torch.tensor(ids), torch.tensor(positions), torch.tensor(places))
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """To the device, without waiting for what it is busy with: only pinned memory is copied behind one's back."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def length_of(call: Call) -> int:

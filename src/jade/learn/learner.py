@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from jade.config import LearnConfig, PPOConfig
-from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares
+from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
 from jade.learn.credit.base import Credit, Floats
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
@@ -119,7 +119,7 @@ class Learner:
         for batch in self._pieces(experience, rows):
             loss = ppo_loss(self._now(self.policy, batch), self._old(experience, batch, before, credit), self.cfg.ppo)
             counted = 0.0 if batch.idle else 1.0
-            weighted = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
+            (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
             piece = (weighted * loss.total_N).sum()
             # The weights of all processes' tokens sum to 1, and gradients are averaged over the processes.
             torch.autograd.backward(num_ranks() * piece)
@@ -143,18 +143,18 @@ class Learner:
         return now
 
     def _old(self, experience: Experience, batch: Batch, before: Before, credit: Credit) -> Old:
-        return Old(
-            logp_N=self._tokens([np.array(experience.transitions[row].logprobs) for row in batch.rows]),
-            value_N=self._tokens([before.values[row] for row in batch.rows]),
-            advantage_N=self._tokens([credit.advantages[row] for row in batch.rows]),
-            return_N=self._tokens([credit.returns[row] for row in batch.rows]),
-            reference_logp_N=self._tokens([before.reference_logps[row] for row in batch.rows])
-            if self.reference is not None
-            else None,
-        )
+        found = [
+            [np.array(experience.transitions[row].logprobs) for row in batch.rows],
+            *([column[row] for row in batch.rows] for column in (before.values, credit.advantages, credit.returns)),
+        ]
+        if self.reference is not None:
+            found.append([before.reference_logps[row] for row in batch.rows])
+        return Old(*self._tokens(*found))
 
-    def _tokens(self, rows: Sequence[Floats]) -> Tensor:
-        return torch.from_numpy(np.concatenate(rows)).to(self.policy.device, torch.float32)
+    def _tokens(self, *columns: Sequence[Floats]) -> Tensor:
+        """Figures of transitions, token by token: a row of the result for each column, in one transfer."""
+        together = np.stack([np.concatenate(column) for column in columns])
+        return send(torch.from_numpy(together).float(), self.policy.device)
 
 
 def _frozen_copy(policy: Policy) -> Policy:

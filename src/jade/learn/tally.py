@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from jade.learn.batches import send
 from jade.learn.loss import TokenLoss, sum_by_role
 from jade.learn.shards import add_up
 
@@ -29,7 +30,7 @@ class Tally:
     def add(self, loss: TokenLoss, roles: Sequence[str], lengths: Sequence[int]) -> None:
         """Count one piece; `roles` and `lengths` are those of its calls, in order."""
         codes = torch.tensor([self.roles.index(role) for role in roles])
-        role_N = codes.repeat_interleave(torch.tensor(lengths)).to(self._num_R.device)
+        role_N = send(codes.repeat_interleave(torch.tensor(lengths)), self._num_R.device)
         for name in TRACKED:
             self._sums[name] += self._by_role(getattr(loss, f"{name}_N"), role_N)
         self._num_R += self._by_role(torch.ones_like(loss.policy_N), role_N)
