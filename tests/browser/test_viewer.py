@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_builders import NESTED, PARALLEL, SIMPLE, make_config, make_crew, serving
+from serve_builders import NESTED, PARALLEL, SIMPLE, make_config, make_crew, play, serving
 from trace_builders import make_traces, write_evaluation, write_training
 
 from jade.engine.record import append_traces
 from jade.serve.keys import Keyring
 from jade.serve.room import viewing_app
-from jade.types import Question
+from jade.types import Prompt, Question
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     write_evaluation(folder / "bench")
     write_training(folder / "trained")
+    append_traces(folder / "before.jsonl", make_traces(script=wrong_about(NESTED, PARALLEL)))
+    append_traces(folder / "after.jsonl", make_traces(script=wrong_about(SIMPLE)))
     many = [Question(f"m{number}", f"Where was Ada Marlow born, time {number}?") for number in range(150)]
     append_traces(folder / "many.jsonl", make_traces(many))
     return folder
+
+
+def wrong_about(*questions: str) -> Callable[[Prompt], str]:
+    """A team that has the answer to these questions wrong, and works the others as always."""
+
+    def script(prompt: Prompt) -> str:
+        if prompt.role == "P" and prompt.user.rsplit("Question: ", 1)[1] in questions:
+            return "<workflow>AG</workflow>"
+        if prompt.role == "AG" and prompt.user.rsplit("Question: ", 1)[1] in questions:
+            return "<answer>Gotham</answer>"
+        return play(prompt)
+
+    return script
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +164,12 @@ def test_a_growing_file_grows_in_the_list(page: Any, url: str, runs: Path) -> No
 def test_two_runs_side_by_side(page: Any, url: str) -> None:
     page.goto(f"{url}#/compare/untrained/jade")
     page.locator(".compare .tree .step").first.wait_for()
-    assert page.locator(".compare-summary").inner_text().startswith("4 shared questions")
+    said = page.locator(".verdict").inner_text()
+    assert "+0.000 F1" in said
+    assert "0.750 → 0.750 over 4 shared questions" in said
+    assert "0 won" in said
+    assert "4 the same" in said
+    assert "100% → 0%" in said
     page.locator(".row", has_text="Which school is older").click()
     page.locator(".tree-pane .trace h1", has_text="Which school").nth(1).wait_for()
     trees = page.locator(".tree-pane")
@@ -162,11 +182,18 @@ def test_two_runs_side_by_side(page: Any, url: str) -> None:
 
 
 def test_comparison_can_be_narrowed_to_what_changed(page: Any, url: str) -> None:
-    page.goto(f"{url}#/compare/untrained/jade")
+    page.goto(f"{url}#/compare/before/after")
     page.locator(".row").first.wait_for()
-    page.get_by_label("Which questions").select_option("better")
-    page.wait_for_url("**change=better*")
-    page.locator(".row").first.wait_for(state="detached")
+    verdict = page.locator(".verdict")
+    assert "+0.250 F1" in verdict.inner_text()
+    assert verdict.get_by_role("button").all_inner_texts() == ["2 won", "1 the same", "1 lost"]
+    verdict.get_by_role("button", name="1 lost").click()
+    page.wait_for_url("**change=worse*")
+    page.locator(".tree-pane .trace h1", has_text=SIMPLE).nth(1).wait_for()
+    assert rows(page) == [SIMPLE]
+    assert verdict.get_by_role("button", name="1 lost").get_attribute("aria-pressed") == "true"
+    verdict.get_by_role("button", name="1 lost").click()
+    page.locator(".row").nth(3).wait_for()
 
 
 def test_the_training_dashboard_draws_and_follows(page: Any, url: str, runs: Path) -> None:

@@ -12,10 +12,11 @@ import httpx
 import pytest
 from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, play, serving
 
+from jade.config import RewardConfig
 from jade.engine.record import trace_from_json
 from jade.engine.solve import solve
 from jade.serve.keys import Keyring
-from jade.serve.room import viewing_app
+from jade.serve.room import answering_app, viewing_app
 from jade.types import Prompt, Question, Usage
 
 
@@ -48,16 +49,66 @@ def test_the_same_words_and_seed_are_the_same_question(http: httpx.Client) -> No
     assert first["id"] != second["id"]
 
 
-def test_prices_are_told_to_the_planner() -> None:
+def plans_seen(
+    body: dict[str, object], reward: RewardConfig | None = None, path: str = "/v1/ask"
+) -> tuple[str, object]:
+    """What the planner was told, and what was answered."""
     seen: list[str] = []
 
     def listening(prompt: Prompt) -> str:
-        seen.append(prompt.user)
+        if prompt.role == "P":
+            seen.append(prompt.user)
         return play(prompt)
 
-    with serving(make_app(make_crew(listening))) as url:
-        httpx.post(f"{url}/v1/ask", json={"question": SIMPLE, "effort": {"alpha": 0.25}})
-    assert "Prices: turn 0.25, search 0.00" in seen[0]
+    with serving(answering_app(make_crew(listening), make_config(), Keyring(), reward)) as url:
+        reply = httpx.post(f"{url}{path}", json=body).json()
+    return seen[0], reply
+
+
+@pytest.mark.parametrize(
+    ("effort", "dial", "told"),
+    [
+        ({"alpha": 0.25}, 0.0, "Prices: turn 0.25, search 0.00"),
+        ("low", 0.4, "Prices: turn 0.40, search 0.40"),
+        ("high", 0.4, "Prices: turn 0.00, search 0.00"),
+        (0.75, 0.4, "Prices: turn 0.10, search 0.10"),
+        (None, 0.4, "Prices: turn 0.20, search 0.20"),
+        ("medium", 0.0, "Prices: turn 0.10, search 0.10"),
+    ],
+)
+def test_an_effort_is_told_to_the_planner_as_prices(effort: object, dial: float, told: str) -> None:
+    prompt, reply = plans_seen({"question": SIMPLE, "effort": effort}, RewardConfig(dial=dial))
+    assert told in prompt
+    assert reply["trace"]["effort"]  # type: ignore[index]
+
+
+def test_without_a_dial_or_a_wish_no_prices_are_told() -> None:
+    assert "Prices" not in plans_seen({"question": SIMPLE})[0]
+
+
+@pytest.mark.parametrize(
+    ("wish", "told"),
+    [
+        ({"reasoning_effort": "low"}, "turn 0.20"),
+        ({"jade": {"effort": "high"}, "reasoning_effort": "low"}, "turn 0.00"),
+        ({"jade": {"effort": {"alpha": 0.07}}}, "turn 0.07, search 0.00"),
+    ],
+)
+def test_openai_clients_may_say_what_to_spend(wish: dict[str, object], told: str) -> None:
+    chat = {"messages": [{"role": "user", "content": SIMPLE}], **wish}
+    prompt, reply = plans_seen(chat, path="/v1/chat/completions")
+    assert f"Prices: {told}" in prompt
+    assert reply["jade"]["effort"]["alpha"] == float(told.split()[1].strip(","))  # type: ignore[index]
+
+
+def test_an_unknown_name_of_openais_effort_has_no_effect() -> None:
+    chat = {"messages": [{"role": "user", "content": SIMPLE}], "reasoning_effort": "minimal"}
+    assert "Prices" not in plans_seen(chat, path="/v1/chat/completions")[0]
+
+
+def test_an_effort_beyond_the_dial_is_refused(http: httpx.Client) -> None:
+    for effort in ("huge", 1.5, -1, {"alpha": -1}, []):
+        assert http.post("/v1/ask", json={"question": SIMPLE, "effort": effort}).status_code == 422, effort
 
 
 def test_a_stream_opens_nodes_before_their_steps_and_ends_in_the_answer(http: httpx.Client) -> None:

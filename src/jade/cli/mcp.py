@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
 from jade.cli.serve import serve_settings
 
 if TYPE_CHECKING:
@@ -18,14 +18,15 @@ def command(
     index: Index = None,
     model: Model = None,
     traces: Annotated[Path | None, typer.Option(help="A file that every trace is added to.")] = None,
+    effort: Effort = None,
     config: ConfigFile = None,
     settings: Overrides = None,
 ) -> None:
     """Serve `ask` and `search` to other agents (MCP over stdio)."""
     import asyncio
 
-    named = serve_settings({"traces": traces})
-    asyncio.run(_serve(config_from(config, [*named, *(settings or [])], index=index, model=model)))
+    given = [*serve_settings({"traces": traces}), *(settings or [])]
+    asyncio.run(_serve(config_from(config, given, index=index, model=model, effort=effort)))
 
 
 async def _serve(config: Config) -> None:
@@ -38,4 +39,4 @@ async def _serve(config: Config) -> None:
     except ImportError:
         raise ConfigError("jade mcp needs the package mcp: pip install 'jade-team[serve]'") from None
     async with open_crew(config) as crew:
-        await mcp_server(open_desk(crew, config.serve)).run_stdio_async()
+        await mcp_server(open_desk(crew, config.serve, reward=config.reward)).run_stdio_async()

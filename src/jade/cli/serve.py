@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
 
 if TYPE_CHECKING:
     from jade.config import Config
@@ -23,6 +23,7 @@ def command(
     keys: Annotated[Path | None, typer.Option(help="A file of API keys, one a line.")] = None,
     traces: Annotated[Path | None, typer.Option(help="A file that every trace is added to.")] = None,
     view: Annotated[list[Path] | None, typer.Option(help="A run or trace file to show at /ui; repeatable.")] = None,
+    effort: Effort = None,
     config: ConfigFile = None,
     settings: Overrides = None,
 ) -> None:
@@ -30,7 +31,8 @@ def command(
     import asyncio
 
     named = {"host": host, "port": port, "keys_file": keys, "traces": traces, "runs": view}
-    asyncio.run(_serve(config_from(config, [*serve_settings(named), *(settings or [])], index=index, model=model)))
+    given = [*serve_settings(named), *(settings or [])]
+    asyncio.run(_serve(config_from(config, given, index=index, model=model, effort=effort)))
 
 
 def serve_settings(named: Mapping[str, Any]) -> list[str]:
@@ -48,5 +50,5 @@ async def _serve(config: Config) -> None:
     keys = read_keys(config.serve)
     check_exposure(config.serve.host, keys)
     async with open_crew(config) as crew:
-        app = answering_app(crew, config.serve, keys)
+        app = answering_app(crew, config.serve, keys, config.reward)
         await listen(app, config.serve, lambda url: typer.echo(f"jade: API at {url}/v1, viewer at {url}/ui", err=True))

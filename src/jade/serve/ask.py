@@ -4,30 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from jade.config import RewardConfig, ServeConfig
+from jade.config import ServeConfig
 from jade.engine.record import trace_to_json
-from jade.serve.chat import Seed
 from jade.serve.desk import Desk, Request
 from jade.serve.problems import Problem, Shape, Text, documented_stream, json_response
 from jade.serve.show import show_event, show_trace
 from jade.serve.stream import event_stream, progress, sse, unless_gone
-from jade.types import Effort, Trace
-
-Price = Annotated[float, Field(ge=0, le=10)]
-
-
-class EffortWish(Shape):
-    alpha: Price = 0.0
-    """Price of a turn."""
-    beta: Price = 0.0
-    """Price of a search."""
+from jade.serve.wishes import EffortWish, Seed
+from jade.types import Trace
 
 
 class AskRequest(Shape):
@@ -36,7 +27,7 @@ class AskRequest(Shape):
     """Earlier turns of the conversation, oldest first."""
     seed: Seed = 0
     effort: EffortWish | None = None
-    """Prices told to the planner; a team trained with `reward.dial` heeds them."""
+    """What to spend: low, medium, high, a number from 0 to 1, or prices; a team trained with `reward.dial` heeds it."""
     stream: bool = False
     """Server-sent events: node, began, step, solved; then answer or error."""
 
@@ -82,9 +73,8 @@ def describe_answer(trace: Trace) -> dict[str, Any]:
 
 
 def _request(body: AskRequest, max_turns: int) -> Request:
-    effort = Effort(body.effort.alpha, body.effort.beta) if body.effort else None
     context = tuple(body.context[max(len(body.context) - max_turns, 0) :])
-    return Request(body.question, context, body.seed, effort)
+    return Request(body.question, context, body.seed, body.effort)
 
 
 async def _events(desk: Desk, request: Request) -> AsyncIterator[str]:
@@ -96,7 +86,7 @@ async def _events(desk: Desk, request: Request) -> AsyncIterator[str]:
             case Problem():
                 yield sse(item.body()["error"], "error")
             case Trace():
-                yield sse(show_trace(item, team, RewardConfig()), "answer")
+                yield sse(show_trace(item, team, desk.reward), "answer")
             case event:
                 name, data = show_event(event, team)
                 yield sse(data, name)

@@ -147,7 +147,8 @@ def _add_single(router: APIRouter, library: Library, team: Team) -> None:
                 trace = found.shelf.trace(key)
         except KeyError:
             raise Problem(404, "no_trace", "this run has no trace of that key") from None
-        return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward)})
+        with _reading(*MISSHAPEN):
+            return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward)})
 
     @router.get("/runs/{run}/curves", response_model=CurvePage)
     def curves(run: RunName, after: Count = 0) -> Response:
@@ -174,10 +175,16 @@ def _show_run(run: Run) -> dict[str, Any]:
     return {"name": run.name, "title": run.title, "group": run.group, "kind": run.kind}
 
 
+MISSHAPEN = (TypeError, AttributeError, ValueError, KeyError, IndexError)
+"""What showing a trace may end in whose fields are not of their types; only a foreign hand writes such."""
+
+
 @contextmanager
-def _reading() -> Iterator[None]:
+def _reading(*broken: type[Exception]) -> Iterator[None]:
     """A file that cannot be read is told to whoever looks, not to the log alone."""
     try:
         yield
     except TraceUnreadable as error:
         raise Problem(422, "unreadable", str(error)) from None
+    except broken as error:
+        raise Problem(422, "unreadable", f"not a trace: {type(error).__name__}") from None

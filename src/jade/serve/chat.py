@@ -1,7 +1,8 @@
 """`/v1/chat/completions` and `/v1/models`, as OpenAI's clients speak them.
 
 The last user message is the question; the user's and the assistant's turns before it are context. What is ours
-travels in the extension field `jade`: citations and the trace id in a reply, one step's progress in a chunk.
+travels in the extension field `jade`: an effort in a request, citations and the trace id in a reply, one step's
+progress in a chunk.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from jade.config import ServeConfig
+from jade.config.reward import EFFORTS
 from jade.serve.desk import Desk, Request
 from jade.serve.problems import READING, Problem, Shape, Text, documented, documented_stream, json_response
 from jade.serve.show import show_event
 from jade.serve.stream import event_stream, progress, sse, unless_gone
+from jade.serve.wishes import EffortWish, Prices, Seed
 from jade.types import Citation, Trace
 
 MODEL = "jade"
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class TextPart(Shape):
@@ -45,6 +47,11 @@ class StreamOptions(Shape):
     include_usage: bool = False
 
 
+class ChatWish(Shape):
+    effort: EffortWish | None = None
+    """What to spend, as in `/v1/ask`; goes before `reasoning_effort`."""
+
+
 class ChatRequest(Shape):
     """What is used of OpenAI's request; the rest is accepted and has no effect."""
 
@@ -57,6 +64,15 @@ class ChatRequest(Shape):
     seed: Seed | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    reasoning_effort: str | None = None
+    """low, medium or high say what to spend; other names have no effect."""
+    jade: ChatWish | None = None
+    """What only this server understands (`extra_body` of OpenAI's clients)."""
+
+    def effort(self) -> EffortWish | None:
+        if self.jade and self.jade.effort is not None:
+            return self.jade.effort
+        return EFFORTS.get(self.reasoning_effort or "")
 
 
 class Cited(Shape):
@@ -79,6 +95,8 @@ class Extension(Shape):
     calls: int
     stopped: str
     """The budget that was spent before all was solved; empty when none was."""
+    effort: Prices | None = None
+    """The prices that the planner was told."""
 
 
 class ChatUsage(Shape):
@@ -157,6 +175,7 @@ def read_conversation(body: ChatRequest, max_turns: int) -> Request:
         text=body.messages[last].text(),
         context=context_of(body.messages[:last], max_turns),
         seed=body.seed or 0,
+        effort=body.effort(),
         temperature=body.temperature,
         top_p=body.top_p,
     )
@@ -187,6 +206,7 @@ def extension(trace: Trace) -> Extension:
         retrievals=usage.retrievals,
         calls=usage.calls,
         stopped=trace.stopped,
+        effort=Prices(alpha=trace.effort.alpha, beta=trace.effort.beta) if trace.effort else None,
     )
 
 

@@ -1,12 +1,8 @@
-"""The journal of a training run, from a byte offset on: what a page that looks every few seconds needs.
-
-Numbers that are not finite become null, because JSON has no other word for them.
-"""
+"""The journal of a training run, from a byte offset on: what a page that looks every few seconds needs."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +32,8 @@ def _row(line: bytes) -> dict[str, Any] | None:
     """One line of the journal; what is not one is passed over, because a page should show the rest."""
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(row, dict) or not isinstance(row.get("iteration"), int):
         return None
-    return {name: _finite(value) for name, value in row.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return row

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from secrets import token_hex
 
-from jade.config import SamplingConfig, ServeConfig
+from jade.config import RewardConfig, SamplingConfig, ServeConfig
 from jade.engine.events import Listener, silent
 from jade.engine.solve import solve
 from jade.serve.problems import Problem
 from jade.serve.tally import Tally
+from jade.serve.wishes import EffortWish, prices_of
 from jade.team.crew import Crew
-from jade.types import Effort, Question, Trace
+from jade.types import Question, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Request:
     text: str
     context: tuple[str, ...] = ()
     seed: int = 0
-    effort: Effort | None = None
+    effort: EffortWish | None = None
     temperature: float | None = None
     top_p: float | None = None
 
@@ -42,8 +43,16 @@ def forget(trace: Trace) -> None:
 
 
 class Desk:
-    def __init__(self, crew: Crew, config: ServeConfig, tally: Tally, keep: Callable[[Trace], None] = forget) -> None:
+    def __init__(
+        self,
+        crew: Crew,
+        config: ServeConfig,
+        tally: Tally,
+        keep: Callable[[Trace], None] = forget,
+        reward: RewardConfig | None = None,
+    ) -> None:
         self.crew = crew
+        self.reward = reward or RewardConfig()
         self._config = config
         self._tally = tally
         self._keep = keep
@@ -87,7 +96,8 @@ class Desk:
         self._num_active += 1
         try:
             crew = replace(self.crew, sampling=self._sampling(request))
-            return await solve(request.question(), crew, seed=request.seed, effort=request.effort, listen=listen)
+            effort = prices_of(request.effort, self.reward)
+            return await solve(request.question(), crew, seed=request.seed, effort=effort, listen=listen)
         finally:
             self._num_active -= 1
             self._places.release()

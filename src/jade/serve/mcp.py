@@ -17,6 +17,7 @@ from jade.errors import JadeError
 from jade.serve.desk import Desk, Request
 from jade.serve.problems import Problem
 from jade.serve.stream import progress
+from jade.serve.wishes import Level
 from jade.types import Passage, Trace
 
 MAX_PASSAGES = 50
@@ -54,9 +55,10 @@ def mcp_server(desk: Desk) -> MCPServer:
         question: Annotated[str, Field(description="A whole question in plain words.")],
         context: Context,
         earlier: Annotated[list[str] | None, Field(description="Earlier turns, oldest first.")] = None,
+        effort: Annotated[Level | None, Field(description="What to spend on the answer.")] = None,
     ) -> Reply:
         """Answer a question over the documents; the team plans, splits, searches and reads as it needs."""
-        return _reply(await _work(desk, Request(question, tuple(earlier or ())), context))
+        return _reply(await _work(desk, Request(question, tuple(earlier or ()), effort=effort), context))
 
     @server.tool(annotations=_READS_ONLY)
     async def search(

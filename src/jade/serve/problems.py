@@ -7,6 +7,7 @@ what was sent, so nothing a stranger wrote comes back and no key reaches a log.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -105,5 +106,20 @@ def documented_stream() -> dict[int | str, dict[str, Any]]:
 
 def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON in ASCII, so that also broken Unicode from a model or a file can be sent."""
-    body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-    return Response(body, status, headers, media_type="application/json")
+    return Response(to_json(content).encode(), status, headers, media_type="application/json")
+
+
+def to_json(content: Any) -> str:
+    """One line. A number that is not finite becomes null, because JSON has no other word for it."""
+    try:
+        return json.dumps(content, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(content), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value

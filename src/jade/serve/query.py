@@ -84,6 +84,7 @@ def summary(rows: Sequence[Row]) -> dict[str, float | int | None]:
         "rounds": _mean(row.rounds for row in rows),
         "retrievals": _mean(row.retrievals for row in rows),
         "tokens": _mean(row.tokens for row in rows),
+        "malformed": _mean(row.num_malformed > 0 for row in rows),
         "num_errors": sum(row.error is not None for row in rows),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp
 
-from jade.config import ServeConfig
+from jade.config import RewardConfig, ServeConfig
 from jade.engine.record import append_traces
 from jade.serve.app import build_app
 from jade.serve.desk import Desk
@@ -17,10 +17,10 @@ from jade.team.team import Team
 from jade.types import Trace
 
 
-def answering_app(crew: Crew, config: ServeConfig, keys: Keyring) -> ASGIApp:
+def answering_app(crew: Crew, config: ServeConfig, keys: Keyring, reward: RewardConfig | None = None) -> ASGIApp:
     """The API over a crew, with the viewer on what it answers and on the runs that the config names."""
     tally, recent = Tally(), Recent(config.keep_traces)
-    desk = open_desk(crew, config, tally, recent)
+    desk = open_desk(crew, config, tally, recent, reward)
     return build_app(config, keys, tally, Library(config.runs, recent), crew.team, desk=desk)
 
 
@@ -29,7 +29,13 @@ def viewing_app(team: Team, config: ServeConfig, keys: Keyring) -> ASGIApp:
     return build_app(config, keys, Tally(), Library(config.runs), team)
 
 
-def open_desk(crew: Crew, config: ServeConfig, tally: Tally | None = None, recent: Recent | None = None) -> Desk:
+def open_desk(
+    crew: Crew,
+    config: ServeConfig,
+    tally: Tally | None = None,
+    recent: Recent | None = None,
+    reward: RewardConfig | None = None,
+) -> Desk:
     """Where questions are handed in; what is answered is kept and written down as the config says."""
 
     def keep(trace: Trace) -> None:
@@ -38,4 +44,4 @@ def open_desk(crew: Crew, config: ServeConfig, tally: Tally | None = None, recen
         if config.traces:
             append_traces(config.traces, [trace])
 
-    return Desk(crew, config, tally or Tally(), keep)
+    return Desk(crew, config, tally or Tally(), keep, reward)

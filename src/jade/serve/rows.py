@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from jade.reward.metrics import exact_match, f1, is_yes_no
 
+SHOWN_CHARS = 500
 RIGHT_FROM = 0.5
 """Score from which an answer counts as right."""
 
@@ -104,7 +105,13 @@ class Row:
             yield "unsupported"
 
     def show(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict, "flags": list(self.flags)}
+        texts = {name: shorten(getattr(self, name)) for name in ("question", "answer", "error")}
+        return {**asdict(self), **texts, "verdict": self.verdict, "flags": list(self.flags)}
+
+
+def shorten(text: str | None) -> str | None:
+    """As much of a text as a list has room for."""
+    return text if text is None or len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}…"
 
 
 def read_row(line: bytes, part: str, default_dataset: str) -> Row:

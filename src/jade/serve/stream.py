@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ from starlette.responses import StreamingResponse
 
 from jade.engine.events import Event
 from jade.serve.desk import Desk, Request
-from jade.serve.problems import Problem
+from jade.serve.problems import Problem, to_json
 from jade.types import Trace
 
 T = TypeVar("T")
@@ -28,7 +27,7 @@ def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
 def sse(data: Any, name: str = "") -> str:
     """One event. JSON in ASCII holds no line break, so it is one data line."""
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {json.dumps(data, separators=(',', ':'))}\n\n"
+    return f"{head}data: {to_json(data)}\n\n"
 
 
 async def progress(desk: Desk, request: Request) -> AsyncIterator[Event | Trace | Problem | None]:

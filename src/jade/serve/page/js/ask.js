@@ -6,6 +6,13 @@ import { announce, h, put } from "./dom.js";
 import { go, print } from "./route.js";
 import { TraceView } from "./traceview.js";
 
+const EFFORTS = [
+  ["", "Usual effort"],
+  ["low", "Low effort"],
+  ["medium", "Medium effort"],
+  ["high", "High effort"],
+];
+
 export class AskView {
   constructor() {
     this.route = { view: "ask", step: "", params: {} };
@@ -16,6 +23,11 @@ export class AskView {
       placeholder: "Ask the team a question about your documents",
       onkeydown: (event) => this.#key(event),
     });
+    this.effort = h(
+      "select",
+      { class: "field", "aria-label": "Effort", title: "What to spend; a team trained with reward.dial heeds it" },
+      EFFORTS.map(([value, label]) => h("option", { value }, label)),
+    );
     this.send = h("button", { class: "button primary", type: "submit" }, "Ask");
     this.stop = h(
       "button",
@@ -28,7 +40,7 @@ export class AskView {
       "form",
       { class: "ask-box" },
       this.input,
-      h("div", { class: "ask-line" }, this.hint, this.stop, this.send),
+      h("div", { class: "ask-line" }, this.hint, this.effort, this.stop, this.send),
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -70,7 +82,7 @@ export class AskView {
     this.trace.clear(h("h1", {}, question));
     this.#busy(true);
     try {
-      await ask({ question }, (name, data) => this.#hear(name, data), this.working.signal);
+      await ask({ question, effort: this.effort.value || null }, (name, data) => this.#hear(name, data), this.working.signal);
     } catch (error) {
       this.#fail(error.name === "AbortError" ? "Stopped." : error.message);
     }

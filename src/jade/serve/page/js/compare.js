@@ -3,18 +3,13 @@
 import { compare, readTrace } from "./api.js";
 import { detail } from "./detail.js";
 import { h, icon, put } from "./dom.js";
-import { count, plural, score, signed } from "./format.js";
+import { count, score, signed } from "./format.js";
 import { List } from "./list.js";
 import { go } from "./route.js";
 import { runOptions } from "./runs.js";
 import { TraceView } from "./traceview.js";
+import { Verdict } from "./verdict.js";
 
-const CHANGES = [
-  ["", "All questions"],
-  ["better", "Better"],
-  ["worse", "Worse"],
-  ["same", "The same"],
-];
 const SIDES = ["before", "after"];
 
 export class CompareView {
@@ -22,26 +17,22 @@ export class CompareView {
     this.library = library;
     this.route = { view: "compare", before: "", after: "", params: {} };
     this.pickers = Object.fromEntries(SIDES.map((side) => [side, this.#picker(side)]));
-    this.change = h(
-      "select",
-      { class: "field", "aria-label": "Which questions", onchange: () => this.#param("change", this.change.value) },
-      CHANGES.map(([value, label]) => h("option", { value }, label)),
-    );
+    this.verdict = new Verdict((change) => this.#param("change", change));
     this.search = h("input", {
       class: "field",
       type: "search",
-      placeholder: "Search",
+      placeholder: "Search questions, answers, passages",
       "aria-label": "Search",
       onchange: () => this.#param("q", this.search.value.trim()),
     });
-    this.summary = h("div", { class: "compare-summary" });
+    this.plans = h("div", { class: "plan-changes" });
     this.list = new List({
       label: "Questions of both runs",
       fetchPage: (offset, limit) => this.#page(offset, limit),
       render: pairChildren,
       idOf: (pair) => pair.before.question_id,
       onOpen: (pair) => go({ ...this.route, question: pair.before.question_id, side: "", step: "" }),
-      onError: (error) => put(this.summary, h("p", { class: "notice bad" }, error.message)),
+      onError: (error) => this.verdict.clear(h("p", { class: "notice bad" }, error.message)),
     });
     this.traces = Object.fromEntries(
       SIDES.map((side) => [
@@ -53,6 +44,7 @@ export class CompareView {
     this.element = h(
       "div",
       { class: "view compare" },
+      this.verdict.element,
       this.#left(),
       SIDES.map((side) => this.#side(side)),
       this.stepPane,
@@ -68,8 +60,10 @@ export class CompareView {
     });
   }
 
+  /** Another choice of questions opens its first one. */
   #param(name, value) {
-    go({ ...this.route, params: { ...this.route.params, [name]: value } }, { quietly: true });
+    const params = { ...this.route.params, [name]: value };
+    go({ ...this.route, question: "", side: "", step: "", params }, { quietly: true });
   }
 
   #left() {
@@ -88,13 +82,13 @@ export class CompareView {
         ),
         h("label", {}, "After", this.pickers.after),
       ),
-      this.summary,
+      this.plans,
     );
     return h(
       "section",
       { class: "pane list-pane", "aria-label": "Questions" },
       top,
-      h("div", { class: "list-tools" }, h("div", { class: "filters" }, this.search, this.change)),
+      h("div", { class: "list-tools" }, h("div", { class: "search" }, icon("search"), this.search)),
       this.list.element,
     );
   }
@@ -121,7 +115,7 @@ export class CompareView {
       this.pickers[side].value = route[side];
       put(this[`${side}Title`], h("span", { class: "dot" }), this.#title(route[side]));
     }
-    this.change.value = route.params.change ?? "";
+    this.verdict.choose(route.params.change ?? "");
     if (document.activeElement !== this.search) this.search.value = route.params.q ?? "";
     if (changed) await this.#load();
     if (!route.question) this.#openFirst();
@@ -146,7 +140,8 @@ export class CompareView {
     const found = await compare({ ...this.#query(), offset, limit });
     if (!offset) {
       this.pairs.clear();
-      put(this.summary, summaryOf(found.summary));
+      this.verdict.show(found.summary);
+      put(this.plans, planChanges(found.summary.plans));
     }
     found.pairs.forEach((pair) => this.pairs.set(pair.before.question_id, pair));
     return { items: found.pairs, matched: found.matched };
@@ -198,73 +193,19 @@ export class CompareView {
   }
 }
 
-function summaryOf(summary) {
-  if (!summary.num) return h("p", { class: "muted small" }, "These runs have no question in common.");
-  const { better, same, worse } = summary.changes;
-  const rows = [
-    ["F1", "score", 3],
-    ["Rounds", "rounds", 2],
-    ["Searches", "retrievals", 2],
-    ["Tokens", "tokens", 0],
-  ];
-  return [
-    h("p", { class: "small muted" }, plural(summary.num, "shared question")),
-    h(
-      "dl",
-      { class: "shifts" },
-      rows
-        .filter(([, name]) => summary.before[name] !== null && summary.after[name] !== null)
-        .map(([title, name, digits]) => {
-          const [old, fresh] = [summary.before[name], summary.after[name]];
-          return [
-            h("dt", {}, title),
-            h("dd", {}, `${fixed(old, digits)} → ${fixed(fresh, digits)}`),
-            h(
-              "dd",
-              { class: `delta ${name === "score" ? tone(fresh - old) : "muted"}` },
-              digits ? signedTo(fresh - old, digits) : `${fresh >= old ? "+" : "−"}${count(Math.abs(fresh - old))}`,
-            ),
-          ];
-        }),
-    ),
-    h(
-      "div",
-      { class: "split", role: "img", "aria-label": `${better} better, ${same} the same, ${worse} worse` },
-      [better, same, worse].map(share),
-    ),
-    h(
-      "p",
-      { class: "small" },
-      h("span", { class: "gain-better" }, `${count(better)} better`),
-      " · ",
-      h("span", { class: "muted" }, `${count(same)} same`),
-      " · ",
-      h("span", { class: "gain-worse" }, `${count(worse)} worse`),
-    ),
-    planChanges(summary.plans),
-  ];
-}
-
 /** Which other workflow the planner chose for how many questions. */
 function planChanges(plans) {
-  if (!plans.length) return null;
+  if (!plans?.length) return null;
   const row = ([old, fresh, number]) => [
     h("dt", { class: "mono" }, old),
     h("dd", { class: "mono" }, `→ ${fresh}`),
     h("dd", { class: "muted" }, count(number)),
   ];
-  return h("dl", { class: "shifts", "aria-label": "Workflows that changed" }, plans.map(row));
+  return [
+    h("h3", {}, "Plans that changed most"),
+    h("dl", { class: "shifts", "aria-label": "Workflows that changed" }, plans.map(row)),
+  ];
 }
-
-function share(number) {
-  const part = h("span");
-  part.style.flexGrow = String(number);
-  return part;
-}
-
-const fixed = (value, digits) => (digits ? value.toFixed(digits) : count(value));
-const signedTo = (value, digits) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(digits)}`;
-const tone = (value) => (value > 0 ? "gain-better" : value < 0 ? "gain-worse" : "gain-same");
 
 function pairChildren(pair) {
   return [

@@ -178,15 +178,16 @@ export class Tree {
 
 /** A trace as the moves that built it: a node opens, its steps follow, its children, and what closes it. */
 export function movesOf(trace) {
+  const nodes = new Map(trace.nodes.map((node) => [node.id, node]));
   const opened = new Set();
   const moves = [];
   const open = (id) => {
-    if (opened.has(id)) return;
-    const node = trace.nodes.find((each) => each.id === id);
-    if (!node) return;
-    if (node.parent !== null) open(node.parent);
-    opened.add(id);
-    moves.push({ node: id });
+    const above = [];
+    for (let node = nodes.get(id); node && !opened.has(node.id); node = nodes.get(node.parent)) {
+      opened.add(node.id);
+      above.unshift({ node: node.id });
+    }
+    moves.push(...above);
   };
   for (const step of trace.steps) {
     open(step.node);
