@@ -102,7 +102,8 @@ def test_differences_are_paired_by_question_and_resample_questions_not_runs(pool
     assert warm is not None
     assert joint is not None
     (row,) = difference_table(pooled, warm, DOUBT).rows
-    expected = compare([np.array([1.0, 0.5, 0.0, 0.5])], [np.array([0.0, 0.0, 0.0, 1.0])], 300)
+    joint_f1, warm_f1 = np.array([1.0, 0.5, 0.0, 0.5]), np.array([0.0, 0.0, 0.0, 1.0])
+    expected = compare({"nq": joint_f1}, {"nq": warm_f1}, 300)
     assert row[1].text == "+25.0"
     assert row[1].small[0] == f"{100 * expected.low:+.1f} to {100 * expected.high:+.1f}".replace("-", "−")
     assert row[1].small[1] == f"p = {expected.p_value:.3f}"

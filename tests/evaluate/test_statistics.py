@@ -10,26 +10,32 @@ from hypothesis.extra import numpy as np_st
 
 from jade.evaluate.statistics import compare, estimate, resampled_means
 
+
+def groups_of(*samples: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"set {number}": sample for number, sample in enumerate(samples)}
+
+
 scores = np_st.arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 1))
 
 
 @settings(max_examples=40)
 @given(st.lists(scores, min_size=1, max_size=3))
-def test_the_interval_is_ordered_within_bounds_and_repeats(groups: list[np.ndarray]) -> None:
+def test_the_interval_is_ordered_within_bounds_and_repeats(samples: list[np.ndarray]) -> None:
+    groups = groups_of(*samples)
     one = estimate(groups, resamples=200, seed=3)
     assert 0.0 <= one.low <= one.high <= 1.0
-    assert one.mean == pytest.approx(np.mean([group.mean() for group in groups]))
+    assert one.mean == pytest.approx(np.mean([sample.mean() for sample in samples]))
     assert one == estimate(groups, resamples=200, seed=3)
 
 
 def test_without_variance_there_is_no_doubt() -> None:
-    sure = estimate([np.full(10, 0.25), np.full(3, 0.75)], resamples=100)
+    sure = estimate(groups_of(np.full(10, 0.25), np.full(3, 0.75)), resamples=100)
     assert (sure.mean, sure.low, sure.high) == pytest.approx((0.5, 0.5, 0.5))
 
 
 def test_the_interval_is_that_of_the_normal_approximation_for_many_questions() -> None:
     sample = np.random.default_rng(0).random(2000)
-    got = estimate([sample], resamples=4000)
+    got = estimate(groups_of(sample), resamples=4000)
     spread = 1.96 * sample.std() / np.sqrt(len(sample))
     assert (got.low, got.high) == pytest.approx((sample.mean() - spread, sample.mean() + spread), abs=0.001)
 
@@ -38,7 +44,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     source = np.random.default_rng(1)
     hits = 0
     for trial in range(200):
-        got = estimate([(source.random(80) < 0.3).astype(float)], resamples=400, seed=trial)
+        got = estimate(groups_of((source.random(80) < 0.3).astype(float)), resamples=400, seed=trial)
         hits += got.low <= 0.3 <= got.high
     assert 0.89 <= hits / 200 <= 0.99
 
@@ -46,30 +52,35 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 def test_equal_methods_are_not_told_apart_and_unequal_ones_are() -> None:
     source = np.random.default_rng(2)
     base = source.random(300)
-    assert compare([base], [base], resamples=500).p_value == 1.0
-    assert compare([base + 0.1], [base], resamples=500).p_value == pytest.approx(1 / 501)
+    assert compare(groups_of(base), groups_of(base), resamples=500).p_value == 1.0
+    assert compare(groups_of(base + 0.1), groups_of(base), resamples=500).p_value == pytest.approx(1 / 501)
     noise = base + source.normal(0, 0.3, 300)
     noise += base.mean() - noise.mean()
-    assert compare([noise], [base], resamples=500).p_value > 0.9
+    assert compare(groups_of(noise), groups_of(base), resamples=500).p_value > 0.9
 
 
 def test_the_p_value_does_not_depend_on_the_direction() -> None:
     source = np.random.default_rng(4)
     one, other = source.random(60), source.random(60) + 0.08
-    assert compare([one], [other], 2000).p_value == pytest.approx(compare([other], [one], 2000).p_value, abs=0.03)
+    assert compare(groups_of(one), groups_of(other), 2000).p_value == pytest.approx(
+        compare(groups_of(other), groups_of(one), 2000).p_value, abs=0.03
+    )
 
 
 def test_under_the_null_p_values_are_spread_evenly() -> None:
     source = np.random.default_rng(5)
-    values = [compare([source.random(60)], [source.random(60)], resamples=300, seed=s).p_value for s in range(200)]
+    values = [
+        compare(groups_of(source.random(60)), groups_of(source.random(60)), resamples=300, seed=s).p_value
+        for s in range(200)
+    ]
     assert 0.01 <= np.mean(np.array(values) < 0.05) <= 0.11
     assert 0.4 <= np.mean(np.array(values) < 0.5) <= 0.6
 
 
 def test_groups_are_resampled_within_themselves_and_weigh_the_same() -> None:
     large, small = np.zeros(1000), np.ones(2)
-    assert np.allclose(resampled_means([large, small], 50, seed=0), 0.5)
+    assert np.allclose(resampled_means(groups_of(large, small), 50, seed=0), 0.5)
 
 
 def test_many_questions_do_not_take_much_memory() -> None:
-    assert len(resampled_means([np.zeros(3_000_001)], 2, seed=0)) == 2
+    assert len(resampled_means(groups_of(np.zeros(3_000_001)), 2, seed=0)) == 2

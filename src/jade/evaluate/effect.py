@@ -9,7 +9,7 @@ import numpy as np
 
 from jade.evaluate.board import Board, Column, Slice
 from jade.evaluate.cell import CellResult
-from jade.evaluate.statistics import Floats, compare, estimate, mean_of_means
+from jade.evaluate.statistics import Floats, Groups, compare, estimate, mean_of_means
 from jade.evaluate.tables import MISSING, Entry, Table, method_title
 
 
@@ -23,13 +23,13 @@ class Doubt:
 
 def f1_table(board: Board, doubt: Doubt) -> Table:
     """Datasets × methods, each with its 95 % interval."""
-    values = [[_f1_groups(column, part) for part in board.slices] for column in board.columns]
+    values = [[f1_groups(column, part) for part in board.slices] for column in board.columns]
     best = [_best(board.columns, [row[place] for row in values]) for place in range(len(board.slices))]
     rows = tuple(
         (Entry(method_title(column)), *(_estimated(v, doubt, row in best[p]) for p, v in enumerate(values[row])))
         for row, column in enumerate(board.columns)
     )
-    return Table("Effectiveness", " ".join(_f1_notes(board)), _header(board), rows)
+    return Table("Effectiveness", " ".join(_f1_notes(board)), _header(board), rows, len(board.means))
 
 
 def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
@@ -43,7 +43,7 @@ def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
         f"F1 points over {method_title(baseline)} on the questions that both have, with 95 % paired bootstrap "
         f"intervals and two-sided p-values ({doubt.resamples} resamples); not corrected for the number of comparisons."
     )
-    return Table(f"Against {method_title(baseline)}", note, _header(board), rows)
+    return Table(f"Against {method_title(baseline)}", note, _header(board), rows, len(board.means))
 
 
 def runs_table(board: Board) -> Table | None:
@@ -56,7 +56,7 @@ def runs_table(board: Board) -> Table | None:
         "F1 in percent of every run that is pooled above. The intervals above are over questions: how far other seeds "
         "would lie apart has to be judged from these rows."
     )
-    return Table("Runs one by one", note, _header(board), tuple(rows))
+    return Table("Runs one by one", note, _header(board), tuple(rows), len(board.means))
 
 
 def _header(board: Board) -> tuple[str, ...]:
@@ -74,12 +74,13 @@ def _f1_notes(board: Board) -> list[str]:
     return notes
 
 
-def _f1_groups(column: Column, part: Slice) -> list[Floats] | None:
+def f1_groups(column: Column, part: Slice) -> Groups | None:
+    """F1 by question of every benchmark of a slice; None where one is missing."""
     cells = column.over(part.benchmarks)
-    return [cell.scores("f1") for cell in cells] if cells else None
+    return {cell.cell.benchmark: np.array(list(cell.f1.values())) for cell in cells} if cells else None
 
 
-def _best(columns: Sequence[Column], values: Sequence[list[Floats] | None]) -> set[int]:
+def _best(columns: Sequence[Column], values: Sequence[Groups | None]) -> set[int]:
     """The rows with the highest mean among those that compete; none where there is no competition."""
     means = {
         row: mean_of_means(groups)
@@ -90,7 +91,7 @@ def _best(columns: Sequence[Column], values: Sequence[list[Floats] | None]) -> s
     return {row for row, mean in means.items() if mean == highest} if len(means) > 1 else set()
 
 
-def _estimated(groups: list[Floats] | None, doubt: Doubt, best: bool) -> Entry:
+def _estimated(groups: Groups | None, doubt: Doubt, best: bool) -> Entry:
     if groups is None:
         return Entry(MISSING)
     found = estimate(groups, doubt.resamples, doubt.seed)
@@ -99,10 +100,11 @@ def _estimated(groups: list[Floats] | None, doubt: Doubt, best: bool) -> Entry:
 
 def _difference(column: Column, baseline: Column, part: Slice, doubt: Doubt) -> Entry:
     ours, theirs = column.over(part.benchmarks), baseline.over(part.benchmarks)
-    shared = [_shared(a, b) for a, b in zip(ours, theirs, strict=True)] if ours and theirs else []
-    if not shared or not all(len(mine) for mine, _ in shared):
+    shared = {a.cell.benchmark: _shared(a, b) for a, b in zip(ours, theirs, strict=True)} if ours and theirs else {}
+    if not shared or not all(len(mine) for mine, _ in shared.values()):
         return Entry(MISSING)
-    found = compare([mine for mine, _ in shared], [other for _, other in shared], doubt.resamples, doubt.seed)
+    mine, other = ({name: pair[side] for name, pair in shared.items()} for side in (0, 1))
+    found = compare(mine, other, doubt.resamples, doubt.seed)
     interval = f"{_signed(found.low)} to {_signed(found.high)}"
     return Entry(_signed(found.mean), (interval, _p_text(found.p_value)))
 

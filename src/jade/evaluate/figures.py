@@ -6,7 +6,7 @@ Colours tell apart for colour-blind readers too (Okabe and Ito); the same input 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from jade.evaluate.board import Board, Column, benchmark_title
 from jade.evaluate.cell import CellResult
-from jade.evaluate.effect import Doubt
+from jade.evaluate.effect import Doubt, f1_groups
 from jade.evaluate.failures import Failure
 from jade.evaluate.statistics import Estimate, estimate
 from jade.evaluate.tables import method_title
@@ -34,7 +34,7 @@ class Theme:
 
 LIGHT = Theme(ink="#1d2430", muted="#6b7482", grid="#e3e6eb", paper="#ffffff")
 DARK = Theme(ink="#e6e9ee", muted="#9aa4b2", grid="#353c47", paper="#171b21")
-SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#A6761D", "#66A61E", "#7F7F7F")
+SERIES = ("#7F7F7F", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#A6761D", "#66A61E", "#0072B2")
 WORKFLOWS = {
     "QDS": "#D55E00",
     "QDP": "#E69F00",
@@ -67,8 +67,13 @@ class Picture:
     caption: str
     draw: Callable[[Theme], Figure]
 
+    _svgs: dict[Theme, bytes] = field(default_factory=dict, repr=False, compare=False)
+
     def svg(self, theme: Theme) -> bytes:
-        return _rendered(self.draw, theme, "svg")
+        """Drawn once: the page and the file beside it show the same."""
+        if theme not in self._svgs:
+            self._svgs[theme] = _rendered(self.draw, theme, "svg")
+        return self._svgs[theme]
 
     def png(self, theme: Theme) -> bytes:
         return _rendered(self.draw, theme, "png")
@@ -91,6 +96,10 @@ def pictures(board: Board, doubt: Doubt) -> list[Picture]:
 
 
 _FRONT = "Mean over the benchmarks with 95 % intervals; the line joins the methods that none beats at their cost."
+_MIX = (
+    "What the planner chose for the question itself: QDS splits it into sub-questions that build on each other, QDP "
+    "into independent ones; QR rewrites the query, R searches, DS selects documents, AG answers."
+)
 _LOST = "Questions by the first place where their evidence was lost, mean over the benchmarks."
 
 
@@ -102,7 +111,7 @@ class Point:
 
 def _point(column: Column, board: Board, doubt: Doubt) -> Point:
     cells = column.over(board.benchmarks) or []
-    found = estimate([cell.scores("f1") for cell in cells], doubt.resamples, doubt.seed)
+    found = estimate(f1_groups(column, board.means[-1]) or {}, doubt.resamples, doubt.seed)
     cost = {
         "retrievals": float(np.mean([cell.cost("retrievals") for cell in cells])),
         "tokens": float(np.mean([cell.tokens for cell in cells])),
@@ -192,7 +201,7 @@ def _workflow_picture(column: Column, board: Board) -> Picture:
     return Picture(
         f"workflows-{slug}",
         f"Workflow mix of {method_title(column)}",
-        "What the planner chose for the question itself.",
+        _MIX,
         lambda theme: _stacked(labels, shares, {**WORKFLOWS, OTHER: theme.muted}),
     )
 

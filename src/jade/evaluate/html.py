@@ -46,18 +46,23 @@ def _body(content: Content) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.header)
-    rows = "\n".join(_row(row) for row in table.rows)
+    first_mean = len(table.header) - table.num_means
+    head = "".join(f"<th{_mean(n >= first_mean)} scope=col>{escape(name)}</th>" for n, name in enumerate(table.header))
+    rows = "\n".join(_row(row, first_mean) for row in table.rows)
     yield f"<section><h2>{escape(table.title)}</h2>"
-    yield f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
-    yield f"<tbody>\n{rows}\n</tbody></table></div>"
+    yield f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
+    yield f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>"
     yield f"<p>{escape(table.note)}</p></section>"
 
 
-def _row(row: tuple[Entry, ...]) -> str:
+def _row(row: tuple[Entry, ...], first_mean: int) -> str:
     name, *values = row
-    cells = "".join(f"<td>{_entry(value)}</td>" for value in values)
-    return f'<tr><th scope="row">{_entry(name)}</th>{cells}</tr>'
+    cells = "".join(f"<td{_mean(place >= first_mean)}>{_entry(v)}</td>" for place, v in enumerate(values, start=1))
+    return f"<tr><th scope=row>{_entry(name)}</th>{cells}</tr>"
+
+
+def _mean(sums_up: bool) -> str:
+    return " class=mean" if sums_up else ""
 
 
 def _entry(entry: Entry) -> str:

@@ -6,14 +6,18 @@ within itself. Formulas after Efron and Tibshirani (1993), chapters 13 and 16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-# S = resamples, N = questions
-Floats = NDArray[np.float64]
+# G = groups, S = resamples, N = questions
+Floats: TypeAlias = NDArray[np.float64]
+Groups: TypeAlias = Mapping[str, Floats]
+"""Benchmarks by name, each with a score for every question."""
 RESAMPLES = 10_000
 LEVEL = 0.95
 _CHUNK = 2_000_000
@@ -39,19 +43,19 @@ class Difference:
     p_value: float
 
 
-def estimate(groups: Sequence[Floats], resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+def estimate(groups: Groups, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
     """The mean of the groups' means with its percentile interval."""
     return Estimate(mean_of_means(groups), *_interval(resampled_means(groups, resamples, seed)))
 
 
-def compare(ours: Sequence[Floats], theirs: Sequence[Floats], resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+def compare(ours: Groups, theirs: Groups, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """What the first has over the second on the same questions, question by question.
 
     The p-value says how often chance alone gives a difference this large, in either direction: the differences are
     shifted to mean 0, which is what holds if the two are equally good, and resampled. Shifting commutes with taking
     means, so one set of resamples serves the interval and the p-value.
     """
-    differences = [mine - other for mine, other in zip(ours, theirs, strict=True)]
+    differences = {name: ours[name] - theirs[name] for name in ours}
     mean = mean_of_means(differences)
     means_S = resampled_means(differences, resamples, seed)
     # A hair's breadth of slack: equal means must count as equal whatever the order of summation.
@@ -66,17 +70,24 @@ def _interval(means_S: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def mean_of_means(groups: Sequence[Floats]) -> float:
-    return float(np.mean([group.mean() for group in groups]))
+def mean_of_means(groups: Groups) -> float:
+    return float(np.mean([group.mean() for group in groups.values()]))
 
 
-def resampled_means(groups: Sequence[Floats], resamples: int, seed: int) -> Floats:
-    """The mean of means of each resample: questions drawn with replacement within each group."""
-    source = np.random.default_rng(seed)
-    total_S = np.zeros(resamples)
-    for group in groups:
-        total_S += np.concatenate(list(_chunks(group, resamples, source)))
-    return total_S / len(groups)
+def resampled_means(groups: Groups, resamples: int, seed: int) -> Floats:
+    """The mean of means of each resample: questions drawn with replacement within each group.
+
+    A group's draws follow from its name: whatever is measured on it meets the same resamples, and no two groups do.
+    """
+    means_GS = [_resampled(name, group.tobytes(), resamples, seed) for name, group in groups.items()]
+    return np.array(np.mean(means_GS, axis=0))
+
+
+@lru_cache(maxsize=1024)
+def _resampled(name: str, scores: bytes, resamples: int, seed: int) -> Floats:
+    """The mean of one group in each resample; kept, because every mean over benchmarks asks for it again."""
+    source = np.random.default_rng([seed, *name.encode()])
+    return np.concatenate(list(_chunks(np.frombuffer(scores), resamples, source)))
 
 
 def _chunks(scores_N: Floats, resamples: int, source: np.random.Generator) -> Iterator[Floats]:

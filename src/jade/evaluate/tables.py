@@ -35,6 +35,8 @@ class Table:
     note: str
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
+    num_means: int = 0
+    """Columns at the end that sum up the others."""
 
 
 def method_title(column: Column) -> str:
@@ -104,7 +106,10 @@ def plan_table(board: Board) -> Table:
         (*row, *(Entry(_malformed(column, role)) for role in roles))
         for row, column in zip(plain.rows, board.columns, strict=True)
     )
-    note = "Mean depth of the tree; percent of questions stopped by a budget; percent of each role's outputs malformed."
+    note = (
+        "Mean depth of the tree; percent of questions stopped by a budget; under each role's code the percent of its "
+        "outputs that were malformed."
+    )
     return Table("Plans", note, (*plain.header, *roles), rows)
 
 
@@ -182,7 +187,8 @@ def _malformed(column: Column, role: str) -> str:
 def _workflows(cell: CellResult | None, most: int) -> Entry:
     if cell is None:
         return Entry(MISSING)
-    return Entry("; ".join(f"{name} {100 * share:.0f}" for name, share in list(cell.shares("workflow").items())[:most]))
+    first, *others = (f"{name} {100 * share:.0f}" for name, share in list(cell.shares("workflow").items())[:most])
+    return Entry(first, tuple(others))
 
 
 def _failures(column: Column, board: Board) -> list[Entry]:
