@@ -43,13 +43,17 @@ def open_report(browser: Any, address: str) -> Iterator[OpenReport]:
         if message.type in ("error", "warning"):
             complaints.append(message.text)
 
+    def refuse(dialog: Any) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
     def open_page(width: int = 1280, scheme: str = "light") -> Any:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
         page = contexts[-1].new_page()
         page.set_default_timeout(15_000)
         page.on("console", watch)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (complaints.append(dialog.message), dialog.dismiss()))
+        page.on("dialog", refuse)
         page.on("request", lambda request: asked.add(request.url.partition("#")[0]))
         page.goto(address)
         return page

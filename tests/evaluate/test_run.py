@@ -152,6 +152,7 @@ async def test_methods_and_benchmarks_may_be_added_to_a_run(data: Path) -> None:
         ({}, {"backbone": {"model": "other"}}, r"backbone\.model \('jade-135m', now 'other'\)"),
         ({}, {"retrieval": {"k": 9}}, r"retrieval\.k \(5, now 9\)"),
         ({"limit": 3}, {}, r"limit \(None, now 3\)"),
+        ({}, {"reward": {"effort": "low"}}, r"prices \(None, now \{'alpha': 0\.2, 'beta': 0\.2\}\)"),
     ],
 )
 async def test_a_run_does_not_go_on_with_other_settings(

@@ -84,3 +84,46 @@ def test_groups_are_resampled_within_themselves_and_weigh_the_same() -> None:
 
 def test_many_questions_do_not_take_much_memory() -> None:
     assert len(resampled_means(groups_of(np.zeros(3_000_001)), 2, seed=0)) == 2
+
+
+@pytest.mark.parametrize(("num_questions", "gain"), [(60, 0.1), (60, 0.02), (200, 0.05), (200, 0.0)])
+def test_p_values_and_intervals_agree_with_scipy(num_questions: int, gain: float) -> None:
+    """Against another test of the same question (random signs) and another implementation of the same interval."""
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
+    source = np.random.default_rng(num_questions)
+    ours = (source.random(num_questions) < 0.4).astype(float)
+    theirs = np.where(source.random(num_questions) < 0.7, ours, source.random(num_questions)) - gain
+    got = compare(groups_of(ours), groups_of(theirs), resamples=10_000)
+    signs = stats.permutation_test(
+        (ours, theirs),
+        lambda one, other, axis: (one - other).mean(axis=axis),
+        permutation_type="samples",
+        n_resamples=10_000,
+        vectorized=True,
+        rng=np.random.default_rng(0),
+    )
+    assert got.p_value == pytest.approx(signs.pvalue, abs=0.02)
+    interval = stats.bootstrap(
+        (ours - theirs,), np.mean, method="percentile", n_resamples=10_000, rng=np.random.default_rng(0)
+    ).confidence_interval
+    assert (got.low, got.high) == pytest.approx((interval.low, interval.high), abs=0.004)
+
+
+def test_the_p_value_of_a_mean_over_sets_agrees_with_a_z_test() -> None:
+    stats = pytest.importorskip("scipy.stats", reason="scipy is not installed")
+    source = np.random.default_rng(11)
+    differences = [source.normal(mean, 0.4, size) for mean, size in ((0.03, 300), (0.04, 150), (-0.01, 500))]
+    ours, theirs = groups_of(*differences), groups_of(*(np.zeros(len(each)) for each in differences))
+    got = compare(ours, theirs, resamples=20_000)
+    deviation = np.sqrt(sum(each.var() / len(each) for each in differences)) / len(differences)
+    assert got.p_value == pytest.approx(2 * stats.norm.sf(abs(got.mean) / deviation), abs=0.015)
+    assert (got.high - got.low) / 2 == pytest.approx(1.96 * deviation, rel=0.03)
+
+
+def test_two_sets_of_the_same_scores_are_drawn_apart() -> None:
+    sample = np.random.default_rng(3).random(50)
+    one, two = (resampled_means({name: sample}, 2000, seed=0) for name in ("nq", "popqa"))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.1
+    assert np.array_equal(one, resampled_means({"nq": sample}, 2000, seed=0))
+    together = resampled_means({"nq": sample, "popqa": sample}, 2000, seed=0)
+    assert together.std() == pytest.approx(one.std() / np.sqrt(2), rel=0.1)
