@@ -15,6 +15,7 @@ from jade.corpus.world import World, make_world
 from jade.learn.learner import Learner
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
+from jade.learn.show import Silent, Spectator
 from jade.learn.train import Run
 from jade.reward.metrics import normalise
 from jade.team.crew import Cast, Crew
@@ -100,8 +101,9 @@ def make_run(
     backbone: Backbone | None = None,
     learner: Learner | None = None,
     dev: Sequence[Question] = (),
+    spectator: Spectator | None = None,
 ) -> Run:
     if learner is None:
         learner = Learner(load_policy(config.backbone, config.learn.policy, config.seed), config.learn)
     stream = QuestionStream([small_world().splits["train"]], config.seed)
-    return Run(config, make_crew(config, backbone), learner, stream, dev, folder)
+    return Run(config, make_crew(config, backbone), learner, stream, dev, folder, spectator or Silent())
