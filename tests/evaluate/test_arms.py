@@ -207,6 +207,19 @@ def test_a_mean_over_benchmarks_resamples_each_within_itself(tmp_path: Path) -> 
     assert (row[-1].text, row[-1].small) == ("+50.0", ("+50.0 to +50.0", "p = 0.003"))
 
 
+def test_yes_and_no_do_not_count_in_answer_recall(tmp_path: Path) -> None:
+    run = write_answers(tmp_path / "a", {"nq": [RIGHT] * 4})
+    path = run / "nq/vanilla-rag/records.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["answer_rank"] for record in records] == [2, 1, 2, 1]
+    records[0] |= {"golds": ["no"], "answer_rank": None}
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    cell = board_of(str(run)).columns[0].cells["nq"]
+    assert (cell.answer_recall(1), cell.answer_recall(2)) == pytest.approx((2 / 3, 1.0))
+    path.write_text(json.dumps(records[0]) + "\n")
+    assert board_of(str(run)).columns[0].cells["nq"].answer_recall(2) is None
+
+
 def test_a_cell_of_one_run_is_just_that_run(pooled: Board) -> None:
     warm = pooled.column("warm")
     assert warm is not None

@@ -115,3 +115,10 @@ async def test_retrieval_is_measured_over_all_searches_of_a_question() -> None:
     rain = Shelf([Passage("1", "Rain", "Who is it?")])
     lost = await work(ONE_HOP, shelf=rain, P="<workflow>R,AG</workflow>", AG="<answer>x</answer>")
     assert answer_rank(lost) is None
+
+
+async def test_a_no_somewhere_in_a_passage_is_not_an_answer_found() -> None:
+    shelf = Shelf([Passage("1", "Emma", "No novel by one author is like Emma and Persuasion; yes, no other.")])
+    trace = await work(COMPARISON, shelf=shelf, P="<workflow>R,AG</workflow>", AG="<answer>yes</answer>")
+    assert found_in(trace.steps) != []
+    assert answer_rank(trace) is None

@@ -16,6 +16,7 @@ import numpy as np
 from jade.evaluate.record import Record
 from jade.evaluate.statistics import Floats
 from jade.evaluate.store import Cell, CellFiles, Timing, read_records, read_timings
+from jade.reward.metrics import is_yes_no
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,13 @@ class CellResult:
         """Share of questions that ended in an error."""
         return float(np.mean([record.error is not None for record in self.records]))
 
-    def answer_recall(self, k: int) -> float:
-        """Share of questions for which a search had a passage with the answer among its first k."""
-        ranks = [record.answer_rank for record in self.records]
-        return float(np.mean([rank is not None and rank <= k for rank in ranks]))
+    def answer_recall(self, k: int) -> float | None:
+        """Share of questions for which a search had a passage with the answer among its first k.
+
+        Of those whose answer can stand in a passage: yes and no cannot.
+        """
+        ranks = [record.answer_rank for record in self.records if not is_yes_no(record.golds)]
+        return float(np.mean([rank is not None and rank <= k for rank in ranks])) if ranks else None
 
     @property
     def title_recall(self) -> float | None:

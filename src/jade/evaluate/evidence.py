@@ -36,7 +36,12 @@ def read_in(steps: Iterable[Step]) -> list[Passage]:
 
 
 def answer_rank(trace: Trace) -> int | None:
-    """The best rank, from 1, at which one of the trace's searches had a passage that holds a gold answer."""
+    """The best rank, from 1, at which one of the trace's searches had a passage that holds a gold answer.
+
+    A "no" somewhere in a passage is no evidence: where yes or no is asked for, there is no such rank.
+    """
+    if is_yes_no(trace.question.answers):
+        return None
     ranks = [
         rank
         for step in trace.steps

@@ -87,8 +87,8 @@ def retrieval_table(board: Board) -> Table:
         for column in board.columns
     )
     note = (
-        f"Percent of questions with a gold answer in the first / the first {board.k} passages of a search; "
-        "below it the share of supporting pages found, where the benchmark names them."
+        f"Percent of questions with a gold answer in the first / the first {board.k} passages of a search (questions "
+        "for yes or no left out); below it the share of supporting pages found, where the benchmark names them."
     )
     return Table("Retrieval", note, header, rows)
 
@@ -174,8 +174,9 @@ def _score(title: str, name: str) -> Number:
 def _retrieved(cell: CellResult | None, k: int) -> Entry:
     if cell is None or not cell.cost("retrievals"):
         return Entry(MISSING)
+    recalls = [cell.answer_recall(1), cell.answer_recall(k)]
     titles = () if cell.title_recall is None else (f"pages {100 * cell.title_recall:.1f}",)
-    return Entry(f"{100 * cell.answer_recall(1):.1f} / {100 * cell.answer_recall(k):.1f}", titles)
+    return Entry(" / ".join(MISSING if each is None else f"{100 * each:.1f}" for each in recalls), titles)
 
 
 def _malformed(column: Column, role: str) -> str:
