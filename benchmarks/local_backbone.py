@@ -3,10 +3,14 @@
 Every request has a prompt of about the same length (a fixed role part and text of its own) and samples the same number
 of tokens at temperature 1. `generate` gets the same prompts as one padded batch; the backbone gets them as separate
 calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. Decoding alone is the
-difference to the same run with one new token. The best of several runs counts.
+difference to the same run with one new token. The best of several runs counts. With `--groups 8` every prompt is asked
+eight times, as the rollouts of one question are.
+
+On a GPU it also prints where the time of a run goes and the floors below which no run can come: decoding reads the
+weights and all keys and values at every step, and reading a prompt takes two operations a weight and token.
 
     python benchmarks/local_backbone.py [--concurrent 1 16] [--prompt-tokens 96] [--new-tokens 48] [--threads 0]
-    python benchmarks/local_backbone.py --device cuda --concurrent 2048 --max-batch 512 --prompt-tokens 512
+    python benchmarks/local_backbone.py --device cuda --concurrent 4096 --max-batch 512 --prompt-tokens 512 [--groups 8]
 """
 
 from __future__ import annotations
@@ -36,11 +40,12 @@ SYSTEM = (
 WORDS = ("the", "old", "river", "town", "built", "a", "stone", "bridge", "and", "school", "beside", "its", "mill", "in")
 
 
-def make_prompts(tokenizer: Any, number: int, num_tokens: int) -> list[Prompt]:
-    """Prompts of nearly `num_tokens` tokens, no two alike after the fixed part."""
+def make_prompts(tokenizer: Any, number: int, num_tokens: int, groups: int = 1) -> list[Prompt]:
+    """Prompts of nearly `num_tokens` tokens, no two alike after the fixed part but those of a group."""
     room = max(4, num_tokens - len(tokenizer(SYSTEM)["input_ids"]) - 12)
-    texts = (" ".join(WORDS[(n + step * (1 + n % 7)) % len(WORDS)] for step in range(room)) for n in range(number))
-    return [Prompt("AG", SYSTEM, f"{n} {text}") for n, text in enumerate(texts)]
+    kinds = range(-(-number // groups))
+    texts = [" ".join(WORDS[(n + step * (1 + n % 7)) % len(WORDS)] for step in range(room)) for n in kinds]
+    return [Prompt("AG", SYSTEM, f"{n // groups} {texts[n // groups]}") for n in range(number)]
 
 
 def never_end(model: Any, tokenizer: Any) -> None:
@@ -102,17 +107,22 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         torch.set_num_threads(options.threads)
     place_model(model, device, model.dtype)
     tokenizer.padding_side = "left"
-    crowds = {number: make_prompts(tokenizer, number, options.prompt_tokens) for number in options.concurrent}
+    crowds = {
+        number: make_prompts(tokenizer, number, options.prompt_tokens, options.groups) for number in options.concurrent
+    }
     rows = []
     if not options.skip_generate:
         for number, prompts in crowds.items():
             plain = functools.partial(time_generate, model, tokenizer, prompts)
             rows.append(row("generate", number, plain, options))
-    backbone = LocalBackbone(model, tokenizer, device=device, max_batch=options.max_batch, threads=options.threads)
+    settings = {"max_batch": options.max_batch, "threads": options.threads, "fuse": not options.plain}
+    backbone = LocalBackbone(model, tokenizer, device=device, **settings)
     warm_up = make_prompts(tokenizer, 1, options.prompt_tokens)
     asyncio.run(backbone.generate(warm_up[0], Sampling(1.0, max_tokens=2)))
     for number, prompts in crowds.items():
         rows.append(row("backbone", number, functools.partial(time_backbone, backbone, prompts), options))
+        if device.type == "cuda":
+            rows[-1] |= gpu_shares(backbone, prompts, options) | gpu_floors(model, rows[-1], options)
     asyncio.run(backbone.close())
     return rows
 
@@ -132,9 +142,60 @@ def row(way: str, number: int, run: Callable[[int, int], Timing], options: argpa
     }
 
 
+class Spans:
+    """Device time between the beginning and the end of every call of a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._events: list[tuple[Any, Any]] = []
+
+    def __call__(self, *args: Any) -> Any:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        result = self._function(*args)
+        stop.record()
+        self._events.append((start, stop))
+        return result
+
+    def seconds(self) -> float:
+        torch.cuda.synchronize()
+        return sum(float(start.elapsed_time(stop)) for start, stop in self._events) / 1000
+
+
+def gpu_shares(backbone: LocalBackbone, prompts: list[Prompt], options: argparse.Namespace) -> dict[str, Any]:
+    """Of one more run: the shares of reading prompts, of decoding, and of waiting for the host."""
+    runner: Any = backbone._runner
+    reading, decoding = Spans(runner.prefill), Spans(runner.decode)
+    runner.prefill, runner.decode = reading, decoding
+    timing = time_backbone(backbone, prompts, options.new_tokens, 1)
+    del runner.prefill, runner.decode
+    shares = [spans.seconds() / timing.seconds for spans in (reading, decoding)]
+    return {
+        "share_reading": round(shares[0], 3),
+        "share_decoding": round(shares[1], 3),
+        "share_host": round(1 - sum(shares), 3),
+    }
+
+
+def gpu_floors(model: Any, line: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Calls a second that memory alone would allow for decoding, arithmetic alone for reading, and both in turn."""
+    config, num_weights = model.config, sum(weight.numel() for weight in model.parameters())
+    kv_bytes = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+    slots = min(options.max_batch, line["concurrent"])
+    step_bytes = 2 * num_weights / slots + kv_bytes * (options.prompt_tokens + options.new_tokens / 2)
+    decoding = step_bytes * options.new_tokens / options.bandwidth
+    in_layers = num_weights - model.get_input_embeddings().weight.numel()
+    reading = 2 * in_layers * options.prompt_tokens / options.groups / options.flops
+    return {
+        "floor_decoding_calls_per_second": round(1 / decoding),
+        "floor_reading_calls_per_second": round(1 / reading),
+        "floor_calls_per_second": round(1 / (decoding + reading)),
+    }
+
+
 def print_table(rows: list[dict[str, Any]]) -> None:
-    for key in rows[0]:
-        print(f"{key:30}" + "".join(f"{line[key]:>12}" for line in rows))
+    for key in dict.fromkeys(key for line in rows for key in line):
+        print(f"{key:34}" + "".join(f"{line.get(key, ''):>12}" for line in rows))
 
 
 def gain(rows: list[dict[str, Any]], measure: str) -> float:
@@ -154,6 +215,10 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int, default=96)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--groups", type=int, default=1, help="requests with the same prompt")
+    parser.add_argument("--plain", action="store_true", help="transformers' own layers instead of fused kernels")
+    parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second of the GPU's memory")
+    parser.add_argument("--flops", type=float, default=790e12, help="operations a second of its matrix units")
     parser.add_argument("--skip-generate", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("out/local_backbone.json"))
     options = parser.parse_args()

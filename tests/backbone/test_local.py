@@ -396,3 +396,54 @@ def test_a_device_that_is_not_there_is_named(device: str) -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(ConfigError, match=rf"backbone.device: '{device}'"):
         LocalBackbone(make_model(), TOKENIZER, device=device)
+
+
+async def test_requests_with_the_same_prompt_read_it_once_and_draw_for_themselves() -> None:
+    prompts = [PROMPTS[0], PROMPTS[1], PROMPTS[0], PROMPTS[0], PROMPTS[1]]
+    samplings = [Sampling(1.0, max_tokens=9, seed=seed) for seed in range(5)]
+    async with opened(inline=True) as backbone:
+        found = await asyncio.gather(*map(backbone.generate, prompts, samplings))
+        counts = backbone.counts
+    lengths = [len(generation.prompt_ids) for generation in found]
+    read = counts.prompt_tokens - counts.prompt_tokens_reused
+    assert read < lengths[0] + lengths[1] + len(PROMPTS)
+    for prompt, sampling, generation in zip(prompts, samplings, found, strict=True):
+        expected = await alone(prompt, sampling)
+        assert generation.token_ids == expected.token_ids
+        assert generation.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+async def test_a_prompt_that_an_earlier_request_left_in_its_slot_is_not_read_again() -> None:
+    sampling = Sampling(1.0, max_tokens=9, seed=4)
+    async with opened(inline=True) as backbone:
+        await together(backbone, lambda i: Sampling(1.0, max_tokens=20, seed=i))
+        before = backbone.counts
+        await backbone.generate(make_prompt("something else, in the lowest slot"), Sampling(max_tokens=2))
+        again = await backbone.generate(PROMPTS[4], sampling)
+        after = backbone.counts
+    new = (after.prompt_tokens - before.prompt_tokens) - (after.prompt_tokens_reused - before.prompt_tokens_reused)
+    assert new < len(again.prompt_ids)
+    expected = await alone(PROMPTS[4], sampling)
+    assert again.token_ids == expected.token_ids
+    assert again.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+
+
+async def test_reading_late_reports_changes_when_slots_are_free_and_nothing_else() -> None:
+    """As on a GPU, where several steps are under way before the host looks; here requests outnumber the slots."""
+    settings = {"max_batch": 3, "steps_per_check": 3, "inline": True}
+    async with opened(make_model(seed=3), reports_behind=1, **settings) as late:
+        found = await together(late, lambda i: Sampling(1.0, max_tokens=4 + 3 * i, seed=i))
+        again = await together(late, lambda i: Sampling(1.0, max_tokens=4 + 3 * i, seed=i))
+    async with opened(make_model(seed=3), max_batch=3, inline=True) as prompt:
+        expected = await together(prompt, lambda i: Sampling(1.0, max_tokens=4 + 3 * i, seed=i))
+    assert [g.token_ids for g in found] == [g.token_ids for g in again] == [g.token_ids for g in expected]
+
+
+async def test_late_reports_of_requests_that_were_cancelled_are_ignored() -> None:
+    async with opened(make_model(ends=False), max_batch=2, steps_per_check=4, reports_behind=1) as backbone:
+        endless = [asyncio.create_task(backbone.generate(p, Sampling(max_tokens=900))) for p in PROMPTS[:2]]
+        await first_step(backbone)
+        for task in endless:
+            task.cancel()
+        found = await asyncio.wait_for(backbone.generate(PROMPTS[5], Sampling(max_tokens=5)), 10)
+    assert found.token_ids == (await alone(PROMPTS[5], Sampling(max_tokens=5), make_model(ends=False))).token_ids

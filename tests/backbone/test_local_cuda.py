@@ -56,3 +56,39 @@ async def test_a_gpu_repeats_itself() -> None:
     one, two = await sampled("cuda", torch.bfloat16), await sampled("cuda", torch.bfloat16)
     same = sum(first.token_ids == second.token_ids for first, second in zip(one, two, strict=True))
     assert same >= 36
+
+
+async def test_fused_kernels_say_what_the_models_own_layers_say() -> None:
+    """Prompts on both sides of the kernels' blocks, some of them twice, and one that is drawn from a nucleus."""
+    prompts = [make_prompt("river " * length) for length in (1, 2, 7, 8, 9, 25, 40, 60, 60, 25)]
+    found = []
+    for fuse in (True, False):
+        backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16, fuse=fuse)
+        samplings = [Sampling(1.0, top_p=0.9 if i == 3 else 1.0, max_tokens=3, seed=i) for i in range(len(prompts))]
+        found.append(await asyncio.gather(*map(backbone.generate, prompts, samplings)))
+        await backbone.close()
+    pairs = [(one, two) for one, two in zip(*found, strict=True) if one.token_ids == two.token_ids]
+    assert len(pairs) >= 6
+    gaps = [abs(a - b) for one, two in pairs for a, b in zip(one.logprobs, two.logprobs, strict=True)]
+    assert sum(gaps) / len(gaps) < 0.1
+
+
+async def test_new_weights_reach_the_fused_kernels() -> None:
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+    await asyncio.gather(*(backbone.generate(prompt, Sampling(max_tokens=9)) for prompt in PROMPTS))
+    await backbone.update_weights(make_model(seed=5, **SIZES).state_dict(), version=1)
+    after = await backbone.generate(PROMPTS[3], Sampling(max_tokens=9))
+    await backbone.close()
+    fresh = LocalBackbone(make_model(seed=5, **SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+    expected = await fresh.generate(PROMPTS[3], Sampling(max_tokens=9))
+    await fresh.close()
+    assert after.token_ids == expected.token_ids
+
+
+async def test_constrained_requests_share_a_batch_with_free_ones() -> None:
+    pytest.importorskip("llguidance")
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+    samplings = [Sampling(1.0, max_tokens=20, seed=i, choices=("Yes", "No") if i % 4 == 0 else ()) for i in range(12)]
+    found = await asyncio.gather(*map(backbone.generate, PROMPTS, samplings))
+    await backbone.close()
+    assert all(generation.text in ("Yes", "No") for generation in found[::4])

@@ -22,6 +22,7 @@ from jade.backbone.local_adapters import copy_weights
 from jade.backbone.local_driver import Driver, InlineDriver, ThreadDriver
 from jade.backbone.local_engine import Counts, Engine, Limits
 from jade.backbone.local_job import Job, Ticket
+from jade.backbone.local_lane import SlotPlan
 from jade.backbone.local_quiet import hushed
 from jade.backbone.local_runner import Runner
 from jade.backbone.progress import Progress, terminal_progress
@@ -31,6 +32,8 @@ from jade.errors import BackboneFailed, ConfigError, WeightsMissing
 from jade.types import Generation, Prompt, Sampling
 
 Weights = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
+GPU_POSITIONS = 1024
+"""Positions reserved for each request on a GPU from the start; longer ones make the memory grow."""
 
 
 class LocalBackbone:
@@ -49,6 +52,8 @@ class LocalBackbone:
         inline: bool = False,
         prefill_tokens: int | None = None,
         steps_per_check: int | None = None,
+        reports_behind: int | None = None,
+        fuse: bool = True,
     ) -> None:
         """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
         place = pick_device(str(device))
@@ -60,9 +65,14 @@ class LocalBackbone:
             max_batch=max_batch,
             max_prompt_tokens=max_prompt_tokens,
             prefill_tokens=prefill_tokens or (32768 if on_gpu else 4096),
-            steps_per_check=steps_per_check or (8 if on_gpu else 1),
+            steps_per_check=steps_per_check or (4 if on_gpu else 1),
+            plan=SlotPlan(
+                num_slots=max_batch if on_gpu else 1,
+                num_positions=GPU_POSITIONS if on_gpu else 1,
+                reports_behind=int(on_gpu) if reports_behind is None else reports_behind,
+            ),
         )
-        self._runner = Runner(model, eos_ids(model, tokenizer))
+        self._runner = Runner(model, eos_ids(model, tokenizer), fuse)
         self.chat = ChatFormat(tokenizer)
         self._engine = Engine(self._runner, self.chat, limits)
         self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, settle_in)
@@ -84,6 +94,7 @@ class LocalBackbone:
             max_prompt_tokens=config.max_prompt_tokens,
             threads=config.threads,
             inline=config.inline,
+            fuse=config.fuse,
         )
         if not config.adapter:
             return backbone

@@ -23,7 +23,7 @@ class AdapterSet:
         self._model = model
         self._names: dict[Path, str] = {}
         self._layers: list[Any] = []
-        self._active: str | None = None
+        self.active: str | None = None
 
     def load(self, folder: Path) -> str:
         """Put the adapter of a peft folder beside the base; the name to activate it by."""
@@ -35,13 +35,13 @@ class AdapterSet:
         return self._names[folder]
 
     def activate(self, name: str | None) -> None:
-        if name == self._active:
+        if name == self.active:
             return
         for layer in self._layers:
             layer.enable_adapters(name is not None)
             if name is not None:
                 layer.set_adapter(name)
-        self._active = name
+        self.active = name
 
     def _insert(self, folder: Path, name: str) -> None:
         weights = folder / "adapter_model.safetensors"
@@ -71,7 +71,7 @@ class AdapterSet:
             raise ValueError(f"it has weights for {result.unexpected_keys[0]}, which the model lacks")
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, BaseTunerLayer)]
         self._model.to(self._model.device).eval()
-        self._active = name
+        self.active = name
         self.activate(None)
 
 

@@ -3,11 +3,13 @@
 A model whose attention implementation is `ATTENTION` is called with all tokens of all requests in one row (no padding)
 and a layout that says which token belongs to which slot and position. Called without a layout it is plain SDPA.
 
-N = tokens in the row, B = requests, H = query heads, K = key-value heads, G = H / K, D = head size, P = positions.
+N = tokens in the row, B = requests, S = slots, P = positions, H = query heads, K = key-value heads, G = H / K, D = head
+size.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from jade.backbone.local_slots import sent
 from jade.errors import BackboneFailed
 
 ATTENTION = "jade_slots"
@@ -27,10 +30,17 @@ ATTENTION = "jade_slots"
 class Layout(Protocol):
     """Where the tokens of this call stand."""
 
+    kv: Tensor
+    """[layer, key or value, S, P, K, D]: the slots."""
+    slot_N: Tensor
     position_N: Tensor
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         """Store the new keys and values, and attend to all that each token may see."""
+        ...
+
+    def look(self, layer: int, q_NHD: Tensor, scale: float) -> Tensor:
+        """Attend, where the new keys and values have been stored already (by a fused kernel, on a GPU)."""
         ...
 
 
@@ -52,27 +62,33 @@ class PrefillLayout:
     """Several prompts, or what follows their cached prefixes, one after the other."""
 
     def __init__(self, kv: Tensor, spans: Sequence[Span]) -> None:
-        self._kv, self._spans = kv, spans
+        self.kv, self._spans = kv, spans
         # Index tensors are built on the host and sent once each: a launch for every request would cost more.
-        self.position_N = self._sent(torch.cat([torch.arange(span.num_before, span.num_seen) for span in spans]))
-        self._slot_N = self._sent(_repeated([(span.slot, span.stop - span.start) for span in spans]))
-        self._attend = self._packed if kv.is_cuda and kv.dtype != torch.float32 else self._one_by_one
-        self._prepare_packed() if kv.is_cuda and kv.dtype != torch.float32 else self._prepare_masks()
+        lengths = torch.tensor([span.stop - span.start for span in spans])
+        shift = torch.tensor([span.num_before - span.start for span in spans]).repeat_interleave(lengths)
+        self.position_N = sent(torch.arange(spans[-1].stop) + shift, kv.device)
+        self.slot_N = sent(torch.tensor([span.slot for span in spans]).repeat_interleave(lengths), kv.device)
+        self._is_packed = kv.is_cuda and kv.dtype != torch.float32
+        self._prepare_packed(lengths) if self._is_packed else self._prepare_masks()
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
-        keys, values = self._kv[layer]
-        keys[self._slot_N, self.position_N] = k_NKD
-        values[self._slot_N, self.position_N] = v_NKD
-        return self._attend(keys, values, q_NHD, scale)
+        keys, values = self.kv[layer]
+        keys[self.slot_N, self.position_N] = k_NKD
+        values[self.slot_N, self.position_N] = v_NKD
+        return self.look(layer, q_NHD, scale)
+
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        return self._packed(layer, q_NHD, scale) if self._is_packed else self._one_by_one(layer, q_NHD, scale)
 
     def _prepare_masks(self) -> None:
         ones = [
-            torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=self._kv.device)
+            torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=self.kv.device)
             for span in self._spans
         ]
         self._masks = [mask.tril(span.num_before) for mask, span in zip(ones, self._spans, strict=True)]
 
-    def _one_by_one(self, keys: Tensor, values: Tensor, q_NHD: Tensor, scale: float | None) -> Tensor:
+    def _one_by_one(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        keys, values = self.kv[layer]
         out_NHD = torch.empty_like(q_NHD)
         for span, mask in zip(self._spans, self._masks, strict=True):
             q = q_NHD[None, span.start : span.stop].transpose(1, 2)
@@ -82,26 +98,23 @@ class PrefillLayout:
             out_NHD[span.start : span.stop] = out[0].transpose(0, 1)
         return out_NHD
 
-    def _prepare_packed(self) -> None:
+    def _prepare_packed(self, lengths: Tensor) -> None:
         spans = self._spans
-        self._seen_slot = self._sent(_repeated([(span.slot, span.num_seen) for span in spans]))
-        self._seen_position = self._sent(torch.cat([torch.arange(span.num_seen) for span in spans]))
-        self._ends_q = self._sent(_ends([span.stop - span.start for span in spans]))
-        self._ends_k = self._sent(_ends([span.num_seen for span in spans]))
-        self._max_q = max(span.stop - span.start for span in spans)
+        starts = torch.tensor([*(span.slot for span in spans), 0]) * self.kv.shape[3]
+        indices = torch.stack([_ends(lengths), starts.int()])
+        self._ends_q, self._starts_k = sent(indices, self.kv.device)
+        self._seen = sent(torch.tensor([span.num_seen for span in spans], dtype=torch.int32), self.kv.device)
+        self._max_q = int(lengths.max())
         self._max_k = max(span.num_seen for span in spans)
 
-    def _sent(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._kv.device, non_blocking=True)
-
-    def _packed(self, keys: Tensor, values: Tensor, q_NHD: Tensor, scale: float | None) -> Tensor:
-        """All requests in one kernel; its causal mask is aligned at the end, which is what a prefix needs."""
+    def _packed(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        """All requests in one kernel, which reads keys and values where they stand: those of a request begin where its
+        slot does and are as many as it has seen. Its causal mask is aligned at the end, as a prefix needs."""
+        keys, values = self.kv[layer].flatten(1, 2)
         out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
-            q_NHD,
-            keys[self._seen_slot, self._seen_position],
-            values[self._seen_slot, self._seen_position],
-            self._ends_q, self._ends_k, self._max_q, self._max_k,
-            0.0, True, False, scale=scale,
+            q_NHD, keys, values,
+            self._ends_q, self._starts_k, self._max_q, self._max_k,
+            0.0, True, False, scale=scale, seqused_k=self._seen,
         )[0]  # fmt: skip
         return out_NHD
 
@@ -109,26 +122,33 @@ class PrefillLayout:
 class DecodeLayout:
     """One new token for each of the first B slots, of which at most `num_positions` are in use."""
 
-    def __init__(self, kv: Tensor, position_B: Tensor, num_positions: int) -> None:
-        num_rows = position_B.shape[0]
-        self.position_N = position_B
-        self._kv = kv[:, :, :num_rows]
-        self._seen = slice(num_positions)
-        self._row_B = torch.arange(num_rows, device=kv.device)
-        seen_BP = torch.arange(num_positions, device=kv.device) <= position_B[:, None]
-        bias_BP = torch.zeros(seen_BP.shape, dtype=kv.dtype, device=kv.device).masked_fill_(~seen_BP, -torch.inf)
-        self._bias_B11P = bias_BP[:, None, None]
+    def __init__(self, kv: Tensor, position_B: Tensor, num_positions: int, done_S: Tensor | None = None) -> None:
+        self.kv, self.position_N = kv, position_B
+        self.slot_N = torch.arange(position_B.shape[0], device=kv.device)
+        self._num_positions, self._done_S = num_positions, done_S
+
+    @functools.cached_property
+    def _bias_B11P(self) -> Tensor:
+        seen_BP = torch.arange(self._num_positions, device=self.kv.device) <= self.position_N[:, None]
+        bias_BP = torch.zeros(seen_BP.shape, dtype=self.kv.dtype, device=self.kv.device)
+        return bias_BP.masked_fill_(~seen_BP, -torch.inf)[:, None, None]
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
-        keys, values = self._kv[layer]
-        keys[self._row_B, self.position_N] = k_NKD
-        values[self._row_B, self.position_N] = v_NKD
         num_rows, num_heads, head_size = q_NHD.shape
+        keys, values = self.kv[layer, :, :num_rows]
+        keys[self.slot_N, self.position_N] = k_NKD
+        values[self.slot_N, self.position_N] = v_NKD
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
         q_BKGD = q_NHD.reshape(num_rows, k_NKD.shape[1], -1, head_size)
-        k_BKPD, v_BKPD = keys[:, self._seen].transpose(1, 2), values[:, self._seen].transpose(1, 2)
+        k_BKPD, v_BKPD = (one[:, : self._num_positions].transpose(1, 2) for one in (keys, values))
         out_BKGD = _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale)
         return out_BKGD.reshape(num_rows, num_heads, head_size)
+
+    def look(self, layer: int, q_NHD: Tensor, scale: float) -> Tensor:
+        from jade.backbone.local_kernels import attend_one
+
+        assert self._done_S is not None
+        return attend_one(q_NHD, self.kv[layer], self.position_N, self._done_S, scale)
 
 
 def slot_attention(
@@ -163,13 +183,8 @@ def _masked(q_BKGD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, bias_B11P: Tensor, s
     return out
 
 
-def _repeated(runs: Sequence[tuple[int, int]]) -> Tensor:
-    """[(value, how often), …] as one row."""
-    return torch.cat([torch.full((count,), value) for value, count in runs])
-
-
-def _ends(lengths: Sequence[int]) -> Tensor:
-    return torch.tensor([0, *lengths]).cumsum(0).int()
+def _ends(lengths_B: Tensor) -> Tensor:
+    return torch.nn.functional.pad(lengths_B.cumsum(0), (1, 0)).int()
 
 
 AttentionInterface.register(ATTENTION, slot_attention)

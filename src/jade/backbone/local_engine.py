@@ -19,7 +19,7 @@ import torch
 from jade.backbone.chat import ChatFormat
 from jade.backbone.constrain import ChoiceGrammars, most_tokens
 from jade.backbone.local_job import Job, Outcome, Ticket
-from jade.backbone.local_lane import Lane
+from jade.backbone.local_lane import Lane, SlotPlan
 from jade.backbone.local_runner import Runner
 from jade.errors import BackboneFailed
 from jade.types import Generation
@@ -37,6 +37,7 @@ class Limits:
     """Prompt tokens read between two decode steps, so that busy requests are not held up for long."""
     steps_per_check: int
     """Decode steps between two looks at what is done; more than one keeps a GPU from waiting for the host."""
+    plan: SlotPlan
 
 
 @dataclass(slots=True)
@@ -160,7 +161,7 @@ class Engine:
         budget = self._limits.prefill_tokens
         while budget > 0 and (chosen := self._choose(budget)):
             for lane, jobs in chosen.items():
-                budget -= sum(len(job.ids) - lane.num_cached(job) for job in jobs)
+                budget -= sum(len(job.ids) - lane.num_cached(job) for job in {job.ids: job for job in jobs}.values())
                 self._prefill(lane, jobs)
 
     def _choose(self, budget: int) -> dict[Lane, list[Job]]:
@@ -169,36 +170,40 @@ class Engine:
         chosen: dict[Lane, list[Job]] = {}
         left: deque[Job] = deque()
         computing: set[tuple[str | None, str]] = set()
-        room = self._max_batch - self.num_active
+        reading: set[tuple[str | None, tuple[int, ...]]] = set()
+        longest = {lane: lane.num_positions for lane in self._lanes.values()}
+        num_active = self.num_active
+        room = self._max_batch - num_active
         while self._waiting and room > 0 and budget > 0:
             job = self._waiting.popleft()
             lane = self._lane(job.adapter)
-            prefix = (job.adapter, job.prompt.system)
+            prefix, whole = (job.adapter, job.prompt.system), (job.adapter, job.ids)
             if lane.lacks_prefix(job) and prefix in computing:
                 left.append(job)
                 continue
-            beside_others = bool(self.num_active or chosen)
-            if beside_others and not lane.fits([*chosen.get(lane, ()), job]):
+            num_positions = max(longest.get(lane, 0), job.num_positions)
+            if (num_active or chosen) and not lane.fits(len(chosen.get(lane, ())) + 1, num_positions):
                 left.append(job)
                 break
-            computing.add(prefix)
+            longest[lane] = num_positions
             chosen.setdefault(lane, []).append(job)
             room -= 1
-            budget -= len(job.ids) - lane.num_cached(job)
+            budget -= 0 if whole in reading else len(job.ids) - lane.num_cached(job)
+            computing.add(prefix)
+            reading.add(whole)
         self._waiting.extendleft(reversed(left))
         return chosen
 
     def _lane(self, adapter: str | None) -> Lane:
         if adapter not in self._lanes:
-            self._lanes[adapter] = Lane(self._runner, self._chat, adapter)
+            self._lanes[adapter] = Lane(self._runner, self._chat, adapter, self._limits.plan)
         return self._lanes[adapter]
 
     def _prefill(self, lane: Lane, jobs: Sequence[Job]) -> None:
         for job in jobs:
             job.policy_version = self.policy_version
-        reused = sum(lane.num_cached(job) for job in jobs)
         try:
-            lane.admit(jobs)
+            reused = lane.admit(jobs)
         except Exception as error:
             self._prefill_failed(lane, jobs, error)
             return

@@ -16,6 +16,13 @@ ROW_STEP = 64
 POSITION_STEP = 128
 
 
+def row_bucket(num_rows: int) -> int:
+    """Rows of the captured step that serves so many: a power of two, or whole steps."""
+    if num_rows > ROW_STEP:
+        return -(-num_rows // ROW_STEP) * ROW_STEP
+    return 1 << (num_rows - 1).bit_length()
+
+
 class DecodeGraphs:
     """Captured steps, by slots and shape."""
 
@@ -25,13 +32,8 @@ class DecodeGraphs:
 
     def shape(self, slots: Slots, num_rows: int, num_positions: int) -> tuple[int, int]:
         """The captured shape that serves this batch: a little larger, so that few shapes are captured."""
-        rows = 1
-        while rows < num_rows and rows < ROW_STEP:
-            rows *= 2
-        if num_rows > ROW_STEP:
-            rows = -(-num_rows // ROW_STEP) * ROW_STEP
         positions = -(-num_positions // POSITION_STEP) * POSITION_STEP
-        return min(rows, slots.num_slots), min(positions, slots.num_positions)
+        return min(row_bucket(num_rows), slots.num_slots), min(positions, slots.num_positions)
 
     def replay(self, slots: Slots, shape: Hashable, step: Callable[[], None]) -> None:
         """Run `step` by its graph; the first time, run it plainly and capture it for the next."""
@@ -60,7 +62,8 @@ class DecodeGraphs:
         torch.cuda.synchronize()
         # Capturing records the step without running it, so the state is not advanced twice.
         # A pool dies with its last graph, so it is passed on only while there is one.
-        with torch.cuda.graph(graph, pool=self._pool if self._graphs else None):
+        pool = self._pool if self._graphs else None
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             step()
         self._pool = graph.pool()
         return graph

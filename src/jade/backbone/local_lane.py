@@ -1,13 +1,14 @@
 """The requests that run under one adapter: their slots, their cached prompt prefixes, and the steps they take together.
 
 The keys and values of a fixed prompt prefix are computed by the first request that has it, kept, and copied into the
-slot of every later one, until the weights change.
+slot of every later one, until the weights change. Whole prompts that stand in a slot are copied likewise, and of equal
+prompts that are admitted together one is computed.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from jade.backbone.chat import ChatFormat, common_length
 from jade.backbone.local_job import Job
 from jade.backbone.local_runner import Admission, Runner, draw_for
+from jade.backbone.local_slots import Report
+from jade.backbone.local_standing import Standing
 
 MIN_PREFIX = 8
 """Prefixes of fewer tokens are not worth keeping."""
@@ -30,22 +33,42 @@ class Prefix:
     kv: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """What a lane reserves at once, if there is memory (growing means capturing steps anew), and how old the reports
+    may be by which it learns who is done (the device works on while the host reads the last one)."""
+
+    num_slots: int
+    num_positions: int
+    reports_behind: int
+
+
 class Lane:
     """`jobs` maps slots to the requests in them."""
 
-    def __init__(self, runner: Runner, chat: ChatFormat, adapter: str | None) -> None:
+    def __init__(self, runner: Runner, chat: ChatFormat, adapter: str | None, plan: SlotPlan) -> None:
         self._runner, self._chat = runner, chat
         self.adapter = adapter
+        self._plan = plan
         self.slots = runner.new_slots()
         self.jobs: dict[int, Job] = {}
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
+        self._standing = Standing()
+        self._reports: deque[tuple[dict[int, Job], Report]] = deque()
 
-    def fits(self, jobs: Sequence[Job]) -> bool:
-        every = [*self.jobs.values(), *jobs]
-        return self.slots.fits(len(every), max(job.num_positions for job in every))
+    @property
+    def num_positions(self) -> int:
+        """Positions that the longest of the jobs may need."""
+        return max((job.num_positions for job in self.jobs.values()), default=0)
+
+    def fits(self, num_more: int, num_positions: int) -> bool:
+        """Whether so many more jobs can be taken, of which the longest needs so many positions."""
+        return self.slots.fits(len(self.jobs) + num_more, num_positions)
 
     def num_cached(self, job: Job) -> int:
         """How many of the prompt's first tokens need not be computed. One always is: it gives the first logits."""
+        if self._standing.find(job.ids) is not None:
+            return len(job.ids) - 1
         prefix = self._prefixes.get(job.prompt.system)
         return min(common_length(prefix.ids, job.ids), len(job.ids) - 1) if prefix else 0
 
@@ -56,16 +79,22 @@ class Lane:
 
     def forget_prefixes(self) -> None:
         self._prefixes.clear()
+        self._standing.clear()
 
-    def admit(self, jobs: Sequence[Job]) -> None:
-        """Read these prompts and sample their first tokens. When it raises, nothing has been admitted."""
+    def admit(self, jobs: Sequence[Job]) -> int:
+        """Read these prompts and sample their first tokens; how many tokens of the prompts had not to be computed.
+        When it raises, nothing has been admitted."""
         free = (slot for slot in range(len(self.jobs) + len(jobs)) if slot not in self.jobs)
         placed = dict(zip(free, jobs, strict=False))
         self._reserve(placed)
         self._runner.adapters.activate(self.adapter)
-        cached = {slot: self.num_cached(job) for slot, job in placed.items()}
-        self._copy_prefixes(placed, cached)
-        admitted = [Admission(slot, job.ids, cached[slot], job.limit, job.sampling) for slot, job in placed.items()]
+        twins = _twins(placed)
+        cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
+        cached |= {slot: len(placed[slot].ids) for slot in twins}
+        admitted = [
+            Admission(slot, job.ids, cached[slot], job.limit, job.sampling, twins.get(slot))
+            for slot, job in placed.items()
+        ]
         try:
             self._runner.prefill(self.slots, admitted, self._allowed(jobs))
             self._advance(placed, 1)
@@ -73,34 +102,49 @@ class Lane:
             self._idle(placed)
             raise
         self.jobs.update(placed)
+        for slot, job in placed.items():
+            self._standing.put(slot, job.ids)
         self._keep_prefixes(placed)
+        return sum(cached.values())
 
     def decode(self, num_steps: int) -> None:
         """Every job takes this many steps; one that is done on the way waits."""
         self._compact()
         self._runner.adapters.activate(self.adapter)
-        jobs = [self.jobs[slot] for slot in range(len(self.jobs))]
-        constrained = any(job.matcher for job in jobs)
-        for _ in range(1 if constrained else num_steps):
-            num_positions = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in jobs)
-            how = draw_for(job.sampling for job in jobs)
-            self._runner.decode(self.slots, len(jobs), num_positions, how, self._allowed(jobs))
-            self._advance(dict(enumerate(jobs)), 1)
+        num_rows = max(self.jobs) + 1
+        how = draw_for(job.sampling for job in self.jobs.values())
+        for _ in range(1 if self._is_constrained else num_steps):
+            longest = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in self.jobs.values())
+            allowed = self._allowed([self.jobs.get(slot) for slot in range(num_rows)])
+            self._runner.decode(self.slots, num_rows, longest, how, allowed)
+            self._advance(self.jobs, 1)
+        self._reports.append((dict(self.jobs), self.slots.report(num_rows)))
+
+    @property
+    def _is_constrained(self) -> bool:
+        return any(job.matcher for job in self.jobs.values())
 
     def take_finished(self) -> list[tuple[Job, list[int], list[float]]]:
-        """The jobs that are done, with their tokens and log-probs; their slots are free again."""
+        """The jobs that are known to be done, with their tokens and log-probs; their slots are free again."""
+        finished = []
+        # A matcher that has come to its end must not be asked again, so its jobs are looked at without delay.
+        while len(self._reports) > (0 if self._is_constrained else self._plan.reports_behind):
+            finished += self._finished_in(*self._reports.popleft())
         if not self.jobs:
+            self._reports.clear()
+        return finished
+
+    def _finished_in(self, jobs: dict[int, Job], report: Report) -> list[tuple[Job, list[int], list[float]]]:
+        report.wait()
+        done, here = report.done_S.tolist(), {job: slot for slot, job in self.jobs.items()}
+        rows = [slot for slot, job in sorted(jobs.items()) if done[slot] and job in here]
+        if not rows:
             return []
-        done = self.slots.done[: max(self.jobs) + 1].tolist()
-        finished = [slot for slot in sorted(self.jobs) if done[slot]]
-        if not finished:
-            return []
-        rows = torch.tensor(finished).to(self.slots.done.device)
-        counts = self.slots.num_sampled[rows].tolist()
-        tokens = self.slots.token[rows, : max(counts)].tolist()
-        logps = self.slots.logp[rows, : max(counts)].tolist()
-        taken = zip(finished, counts, tokens, logps, strict=True)
-        return [(self.jobs.pop(slot), token[:count], logp[:count]) for slot, count, token, logp in taken]
+        counts = report.num_sampled_S[rows].tolist()
+        tokens = report.token_SM[rows, : max(counts)].tolist()
+        logps = report.logp_SM[rows, : max(counts)].tolist()
+        taken = zip(rows, counts, tokens, logps, strict=True)
+        return [(self.jobs.pop(here[jobs[row]]), token[:count], logp[:count]) for row, count, token, logp in taken]
 
     def drop_cancelled(self) -> None:
         gone = [slot for slot, job in self.jobs.items() if job.cancelled]
@@ -113,41 +157,60 @@ class Lane:
         jobs = [self.jobs[slot] for slot in sorted(self.jobs)]
         self._idle(self.jobs)
         self.jobs.clear()
+        self._reports.clear()
         return jobs
 
     @torch.inference_mode()
     def _idle(self, slots: Sequence[int] | dict[int, Job]) -> None:
         for slot in slots:
             self.slots.done[slot] = True
+            self._standing.remove(slot)
 
     @torch.inference_mode()
     def _reserve(self, placed: dict[int, Job]) -> None:
         every = [*self.jobs.values(), *placed.values()]
         num_slots = max([*self.jobs, *placed]) + 1
-        self.slots.reserve(num_slots, max(job.num_positions for job in every), max(job.limit for job in every))
+        num_positions = max(job.num_positions for job in every)
+        ample = max(num_slots, self._plan.num_slots), max(num_positions, self._plan.num_positions)
+        if self.slots.fits(*ample):
+            num_slots, num_positions = ample
+        self.slots.reserve(num_slots, num_positions, max(job.limit for job in every))
 
     @torch.inference_mode()
     def _compact(self) -> None:
-        """Move the highest jobs into the lowest free slots, so that the busy slots are the first ones."""
+        """Move the highest jobs into the lowest free slots where that makes the steps smaller."""
         num_jobs = len(self.jobs)
-        sources = sorted(slot for slot in self.jobs if slot >= num_jobs)
-        if not sources:
+        if self._runner.num_rows(max(self.jobs) + 1) <= self._runner.num_rows(num_jobs):
             return
+        sources = sorted(slot for slot in self.jobs if slot >= num_jobs)
         targets = [slot for slot in range(num_jobs) if slot not in self.jobs]
         moved = [self.jobs.pop(slot) for slot in sources]
         self.slots.move(sources, targets, max(job.num_positions for job in moved))
+        for source, target in zip(sources, targets, strict=True):
+            self._standing.move(source, target)
         self.jobs.update(zip(targets, moved, strict=True))
 
     @torch.inference_mode()
-    def _copy_prefixes(self, placed: dict[int, Job], cached: dict[int, int]) -> None:
-        groups: dict[tuple[str, int], list[int]] = {}
-        for slot, job in placed.items():
-            if cached[slot]:
-                groups.setdefault((job.prompt.system, cached[slot]), []).append(slot)
-        for (system, length), group in groups.items():
+    def _copy_known(self, jobs: dict[int, Job], placed: Container[int]) -> dict[int, int]:
+        """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now."""
+        cached = dict.fromkeys(jobs, 0)
+        standing: dict[tuple[int, int], list[int]] = {}
+        prefixed: dict[tuple[str, int], list[int]] = {}
+        for slot, job in jobs.items():
+            source = self._standing.find(job.ids, but=placed)
+            prefix = self._prefixes.get(job.prompt.system)
+            if source is not None:
+                cached[slot] = len(job.ids) - 1
+                standing.setdefault((source, cached[slot]), []).append(slot)
+            elif prefix:
+                cached[slot] = min(common_length(prefix.ids, job.ids), len(job.ids) - 1)
+                prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
+        for (source, length), group in standing.items():
+            self.slots.copy(source, group, length)
+        for (system, length), group in prefixed.items():
             self._prefixes.move_to_end(system)
-            targets = torch.tensor(group).to(self.slots.kv.device)
-            self.slots.kv[:, :, targets, :length] = self._prefixes[system].kv[:, :, None, :length]
+            self.slots.fill(group, self._prefixes[system].kv[:, :, :length])
+        return cached
 
     @torch.inference_mode()
     def _keep_prefixes(self, placed: dict[int, Job]) -> None:
@@ -168,12 +231,18 @@ class Lane:
                 if job.matcher and not done[slot]:
                     job.matcher.advance(newest[slot])
 
-    def _allowed(self, jobs: Sequence[Job]) -> Tensor | None:
-        """A row of truth values for each job, where any of them is constrained."""
-        if not any(job.matcher for job in jobs):
+    def _allowed(self, jobs: Sequence[Job | None]) -> Tensor | None:
+        """A row of truth values for each job (or idle slot), where any of them is constrained."""
+        if not any(job and job.matcher for job in jobs):
             return None
         allowed = torch.ones(len(jobs), self._runner.vocabulary_size, dtype=torch.bool)
         for row, job in enumerate(jobs):
-            if job.matcher:
+            if job and job.matcher:
                 allowed[row] = torch.from_numpy(job.matcher.allowed())
         return allowed.to(self._runner.device)
+
+
+def _twins(placed: dict[int, Job]) -> dict[int, int]:
+    """Which slots are to hold the same prompt as an earlier one of these, and which one that is."""
+    first: dict[tuple[int, ...], int] = {}
+    return {slot: first[job.ids] for slot, job in placed.items() if first.setdefault(job.ids, slot) != slot}

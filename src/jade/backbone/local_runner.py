@@ -15,28 +15,31 @@ from torch import Tensor
 
 from jade.backbone.local_adapters import AdapterSet
 from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PrefillLayout, Span
-from jade.backbone.local_graphs import DecodeGraphs
+from jade.backbone.local_fused import FusedDecoder, can_fuse
+from jade.backbone.local_graphs import DecodeGraphs, row_bucket
 from jade.backbone.local_sampling import Draw, draw_tokens, seed_word, uniforms
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local_slots import CacheShape, Slots, sent
 from jade.errors import ConfigError
 from jade.types import Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request that enters a slot. The first `num_cached` positions of the slot are filled already."""
+    """A request that enters a slot. The first `num_cached` positions of the slot are filled already; or, where another
+    admission of the same moment has the same prompt, all of them are filled from that one's slot."""
 
     slot: int
     prompt_ids: Sequence[int]
     num_cached: int
     limit: int
     sampling: Sampling
+    twin: int | None = None
 
 
 class Runner:
     """A model, ready to work on slots."""
 
-    def __init__(self, model: Any, eos_ids: Iterable[int]) -> None:
+    def __init__(self, model: Any, eos_ids: Iterable[int], fuse: bool = True) -> None:
         _require_plain_attention(model.config)
         model.set_attn_implementation(ATTENTION)
         self.model = model.eval()
@@ -46,6 +49,7 @@ class Runner:
         # transformers passes a four-dimensional mask on as it is; this one only keeps it from building another.
         self._no_mask = torch.empty(1, 1, 1, 1, device=self.device)
         self._graphs = DecodeGraphs() if self.device.type == "cuda" else None
+        self._fused = FusedDecoder(model) if fuse and can_fuse(model) else None
         self.adapters = AdapterSet(model)
         self.vocabulary_size = int(model.get_output_embeddings().weight.shape[0])
         self.max_positions = int(model.config.max_position_embeddings)
@@ -53,20 +57,31 @@ class Runner:
     def new_slots(self) -> Slots:
         return Slots(CacheShape.of(self.model.config), self.device, self.model.dtype)
 
+    def num_rows(self, num_jobs: int) -> int:
+        """The rows that a step for so many jobs really has."""
+        return num_jobs if self._graphs is None else row_bucket(num_jobs)
+
+    @property
+    def _is_fused(self) -> bool:
+        return self._fused is not None and self.adapters.active is None
+
     @torch.inference_mode()
     def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
         """Read the prompts, and sample the first token of each."""
-        spans, row = [], [one.prompt_ids[one.num_cached :] for one in admitted]
-        start = 0
-        for one, ids in zip(admitted, row, strict=True):
-            spans.append(Span(one.slot, start, start + len(ids), one.num_cached))
-            start += len(ids)
-        slot_B = torch.tensor([one.slot for one in admitted]).to(self.device)
+        spans: list[Span] = []
+        ids: list[int] = []
+        last: dict[int, int] = {}
+        for one in admitted:
+            if one.twin is None:
+                start = len(ids)
+                ids += one.prompt_ids[one.num_cached :]
+                spans.append(Span(one.slot, start, len(ids), one.num_cached))
+                last[one.slot] = len(ids) - 1
+        last_B = sent(torch.tensor([last[one.slot if one.twin is None else one.twin] for one in admitted]), self.device)
+        slot_B = sent(torch.tensor([one.slot for one in admitted]), self.device)
         _enter(slots, slot_B, admitted)
-        layout = PrefillLayout(slots.kv, spans)
-        ids_N = torch.tensor([token for ids in row for token in ids]).to(self.device)
-        last_B = torch.tensor([span.stop - 1 for span in spans]).to(self.device)
-        logits_BV = self._logits(ids_N, layout, keep=last_B)
+        logits_BV = self._logits(sent(torch.tensor(ids), self.device), PrefillLayout(slots.kv, spans), keep=last_B)
+        _copy_to_twins(slots, admitted)
         self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
 
     @torch.inference_mode()
@@ -77,30 +92,37 @@ class Runner:
         if self._graphs is None or allowed_BV is not None:
             return self._decode(slots, num_rows, num_positions, how, allowed_BV)
         rows, positions = self._graphs.shape(slots, num_rows, num_positions)
+        if self._is_fused:  # its kernels look at each row's own length and temperature: one capture serves all
+            positions, how = slots.num_positions, Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
         self._graphs.replay(slots, (rows, positions, how), lambda: self._decode(slots, rows, positions, how, None))
 
     def _decode(self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None) -> None:
-        row_B = torch.arange(num_rows, device=self.device)
         # The newest sampled token is not in the keys yet: it stands right behind what is.
         position_B = slots.prompt_length[:num_rows] + slots.num_sampled[:num_rows] - 1
-        layout = DecodeLayout(slots.kv, position_B.clamp(min=0), num_positions)
-        logits_BV = self._logits(slots.last_token[:num_rows], layout, keep=0)
-        self._record(slots, row_B, logits_BV, how, allowed_BV)
+        layout = DecodeLayout(slots.kv, position_B.clamp(min=0), num_positions, slots.done)
+        logits_BV = self._logits(slots.last_token[:num_rows], layout)
+        self._record(slots, layout.slot_N, logits_BV, how, allowed_BV)
 
-    def _logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | int) -> Tensor:
+    def _logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | None = None) -> Tensor:
+        """Of the tokens that are to be kept, or of all."""
+        if self._fused is not None and self._is_fused:
+            return self._fused.logits(ids_N, layout, keep)
         out = self.model(
             input_ids=ids_N[None],
             position_ids=layout.position_N[None],
             attention_mask=self._no_mask,
             use_cache=False,
-            logits_to_keep=keep,
+            logits_to_keep=0 if keep is None else keep,
             jade_layout=layout,
         )
         logits: Tensor = out.logits[0]
-        return logits.float()
+        return logits
 
     def _record(self, slots: Slots, row_B: Tensor, logits_BV: Tensor, how: Draw, allowed_BV: Tensor | None) -> None:
         """Draw, and write down what was drawn; rows that are done stay as they are."""
+        if self._fused is not None and how is not Draw.NUCLEUS and allowed_BV is None:
+            return self._fused.draw_and_record(logits_BV, row_B, slots, self._eos)
+        logits_BV = logits_BV.float()
         if allowed_BV is not None:
             logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
         step_B, alive_B = slots.num_sampled[row_B], ~slots.done[row_B]
@@ -137,7 +159,16 @@ def _enter(slots: Slots, slot_B: Tensor, admitted: Sequence[Admission]) -> None:
     }
     for name, values in fresh.items():
         field = getattr(slots, name)
-        field[slot_B] = torch.tensor(values, dtype=field.dtype).to(field.device)
+        field[slot_B] = sent(torch.tensor(values, dtype=field.dtype), field.device)
+
+
+def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
+    groups: dict[int, list[Admission]] = {}
+    for one in admitted:
+        if one.twin is not None:
+            groups.setdefault(one.twin, []).append(one)
+    for source, twins in groups.items():
+        slots.copy(source, [twin.slot for twin in twins], len(twins[0].prompt_ids))
 
 
 def _require_plain_attention(config: Any) -> None:

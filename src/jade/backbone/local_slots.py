@@ -47,6 +47,21 @@ class CacheShape:
         return cls(config.num_hidden_layers, config.num_key_value_heads, head_size)
 
 
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the host is told of the slots. On a GPU it is on its way until the event has passed."""
+
+    done_S: Tensor
+    num_sampled_S: Tensor
+    token_SM: Tensor
+    logp_SM: Tensor
+    ready: Any
+
+    def wait(self) -> None:
+        if self.ready is not None:
+            self.ready.synchronize()
+
+
 class Slots:
     """Grows by what is asked for, or by half; `generation` counts the times its tensors moved."""
 
@@ -73,15 +88,33 @@ class Slots:
         values = 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * slots * positions
         return values * self._dtype.itemsize <= MEMORY_SHARE * free_memory(self._device)
 
+    def copy(self, source: int, targets: Sequence[int], num_positions: int) -> None:
+        """Give the first keys and values of one slot to others."""
+        self.fill(targets, self.kv[:, :, source, :num_positions])
+
+    def fill(self, targets: Sequence[int], kv: Tensor) -> None:
+        """Begin slots with the same keys and values [layer, 2, position, K, D]."""
+        target = sent(torch.tensor(targets), self._device)
+        self.kv[:, :, target, : kv.shape[2]] = kv[:, :, None]
+
     def move(self, sources: Sequence[int], targets: Sequence[int], num_positions: int) -> None:
         """Copy slots over others, all at once, and leave the old ones idle."""
-        source = torch.tensor(sources).to(self._device)
-        target = torch.tensor(targets).to(self._device)
+        source = sent(torch.tensor(sources), self._device)
+        target = sent(torch.tensor(targets), self._device)
         self.kv[:, :, target, :num_positions] = self.kv[:, :, source, :num_positions]
         for name in (*IDLE_STATE, "token", "logp"):
             field = getattr(self, name)
             field[target] = field[source]
         self.done[source] = True
+
+    def report(self, num_slots: int) -> Report:
+        """How the first slots stand after the work that has been asked for so far."""
+        fields = (self.done, self.num_sampled, self.token, self.logp)
+        done, counts, tokens, logps = (field[:num_slots].to("cpu", non_blocking=True, copy=True) for field in fields)
+        ready = torch.cuda.Event() if self.kv.is_cuda else None
+        if ready:
+            ready.record()
+        return Report(done, counts, tokens, logps, ready)
 
     def _allocate(self, num_slots: int, num_positions: int, num_new: int) -> None:
         shape = self._shape
@@ -115,6 +148,11 @@ class Slots:
     """[S, M]: what was sampled."""
     logp: Tensor
     """[S, M]: its log-probs."""
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device, without waiting for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def free_memory(device: torch.device) -> int:

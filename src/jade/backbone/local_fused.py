@@ -1,0 +1,136 @@
+"""A decoder of the Llama family, run layer by layer with fused kernels: what transformers' own layers compute, in a
+quarter of the launches and a third of the memory traffic.
+
+The weights stay the model's own. Those that are multiplied with the same input are laid side by side in memory, and the
+model's parameters become views of that: whoever overwrites them in place overwrites what is used here.
+
+N = tokens in the row, E = hidden width, H = query heads, D = head size, V = vocabulary; X, F: outputs side by side.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from jade.backbone.local_attention import Layout
+
+FAMILIES = ("llama", "qwen2")
+"""Model types whose layers are exactly: norm, attention with rotated halves, norm, gated SiLU."""
+
+
+def can_fuse(model: Any) -> bool:
+    config = model.config
+    return bool(
+        model.device.type == "cuda"
+        and model.dtype in (torch.bfloat16, torch.float16)
+        and config.model_type in FAMILIES
+        and config.hidden_act == "silu"
+        and importlib.util.find_spec("triton")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FusedLayer:
+    """One layer's weights, and the biases that it has."""
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+    feed_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+    @classmethod
+    def of(cls, layer: Any) -> FusedLayer:
+        attention, feed = layer.self_attn, layer.mlp
+        qkv = (attention.q_proj, attention.k_proj, attention.v_proj)
+        gate_up = (feed.gate_proj, feed.up_proj)
+        return cls(
+            input_norm=layer.input_layernorm.weight,
+            qkv=side_by_side([one.weight for one in qkv]),
+            qkv_bias=side_by_side([one.bias for one in qkv]) if qkv[0].bias is not None else None,
+            output=attention.o_proj.weight,
+            output_bias=attention.o_proj.bias,
+            feed_norm=layer.post_attention_layernorm.weight,
+            gate_up=side_by_side([one.weight for one in gate_up]),
+            gate_up_bias=side_by_side([one.bias for one in gate_up]) if gate_up[0].bias is not None else None,
+            down=feed.down_proj.weight,
+            down_bias=feed.down_proj.bias,
+        )
+
+
+class FusedDecoder:
+    """The bare model (no adapter), ready to give logits."""
+
+    def __init__(self, model: Any) -> None:
+        from jade.backbone import local_kernels
+
+        self._kernels = local_kernels
+        self.draw_and_record = local_kernels.draw_and_record
+        self._trunk = model.get_decoder()
+        self._head = model.get_output_embeddings()
+        self._layers = [FusedLayer.of(layer) for layer in self._trunk.layers]
+        self._num_heads = int(model.config.num_attention_heads)
+        self._eps = float(model.config.rms_norm_eps)
+
+    def logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
+        """Of the tokens that are to be kept, or of all."""
+        x_NE = self._trunk.embed_tokens(ids_N)
+        cos_1ND, sin_1ND = self._trunk.rotary_emb(x_NE[None], position_ids=layout.position_N[None])
+        delta_NE: Tensor | None = None
+        for number, layer in enumerate(self._layers):
+            delta_NE = self._layer(number, layer, x_NE, delta_NE, layout, cos_1ND[0], sin_1ND[0])
+        if keep is not None and delta_NE is not None:
+            x_NE, delta_NE = x_NE[keep], delta_NE[keep]
+        logits_NV: Tensor = self._head(self._kernels.add_norm(x_NE, delta_NE, self._trunk.norm.weight, self._eps))
+        return logits_NV
+
+    def _layer(
+        self,
+        number: int,
+        layer: FusedLayer,
+        x_NE: Tensor,
+        delta_NE: Tensor | None,
+        layout: Layout,
+        cos_ND: Tensor,
+        sin_ND: Tensor,
+    ) -> Tensor:
+        """What the layer adds to x, once the last one's addition has been made."""
+        kernels = self._kernels
+        normed_NE = kernels.add_norm(x_NE, delta_NE, layer.input_norm, self._eps)
+        qkv_NX = linear(normed_NE, layer.qkv, layer.qkv_bias)
+        place = layout.kv[number], layout.slot_N, layout.position_N
+        q_NHD = kernels.turn_and_store(qkv_NX, cos_ND, sin_ND, *place, self._num_heads)
+        mixed_NHD = layout.look(number, q_NHD, q_NHD.shape[2] ** -0.5)
+        added_NE = linear(mixed_NHD.flatten(1), layer.output, layer.output_bias)
+        normed_NE = kernels.add_norm(x_NE, added_NE, layer.feed_norm, self._eps)
+        fed_NF = kernels.gated(linear(normed_NE, layer.gate_up, layer.gate_up_bias))
+        return linear(fed_NF, layer.down, layer.down_bias)
+
+
+@torch.no_grad()
+def side_by_side(parameters: Sequence[Any]) -> Tensor:
+    """The parameters in one tensor, of which they become views (unless they are already)."""
+    first: Tensor = parameters[0].data
+    starts = itertools.accumulate((one.nbytes for one in parameters), initial=first.data_ptr())
+    if all(one.data_ptr() == start for one, start in zip(parameters, starts, strict=False)):
+        rows = sum(one.shape[0] for one in parameters)
+        return first.as_strided((rows, *first.shape[1:]), first.stride(), first.storage_offset())
+    joined = torch.cat([parameter.data for parameter in parameters])
+    start = 0
+    for parameter in parameters:
+        stop = start + parameter.shape[0]
+        parameter.data = joined[start:stop]
+        start = stop
+    return joined
