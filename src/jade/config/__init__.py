@@ -7,6 +7,7 @@ Every field has its default, so an empty file is a valid config. One file for ea
 from __future__ import annotations
 
 from jade.config.backbone import BackboneConfig
+from jade.config.cluster import ClusterConfig
 from jade.config.dump import dump_config
 from jade.config.evaluate import EvalConfig
 from jade.config.learn import CreditConfig, GuardConfig, LearnConfig, PolicyConfig, PPOConfig
@@ -24,6 +25,7 @@ __all__ = [
     "ROLE_CODES",
     "BackboneConfig",
     "BudgetConfig",
+    "ClusterConfig",
     "Config",
     "CreditConfig",
     "EvalConfig",

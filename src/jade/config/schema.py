@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from jade.config.backbone import BackboneConfig
+from jade.config.cluster import ClusterConfig
 from jade.config.evaluate import EvalConfig
 from jade.config.learn import LearnConfig
 from jade.config.retrieval import RetrievalConfig
@@ -29,6 +30,7 @@ class Config(Section):
     retrieval: RetrievalConfig = RetrievalConfig()
     reward: RewardConfig = RewardConfig()
     learn: LearnConfig = LearnConfig()
+    cluster: ClusterConfig = ClusterConfig()
     warmstart: WarmstartConfig = WarmstartConfig()
     eval: EvalConfig = EvalConfig()
     serve: ServeConfig = ServeConfig()

@@ -1,0 +1,22 @@
+"""How a run is spread over processes and machines; what it computes does not depend on this."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from jade.config.section import Section
+
+
+class ClusterConfig(Section):
+    actors: int = Field(0, ge=0)
+    """Rollout actors of `--backend ray`; 0 is one for each learner."""
+    cpus_per_learner: float = Field(1.0, gt=0.0)
+    """Cores that Ray sets aside for a learner."""
+    gpus_per_learner: float = Field(0.0, ge=0.0)
+    """GPUs for a learner; 0 learns on the CPU."""
+    cpus_per_actor: float = Field(1.0, gt=0.0)
+    """Cores for a rollout actor."""
+    gpus_per_actor: float = Field(0.0, ge=0.0)
+    """GPUs for a rollout actor; parts of one may be given, 0 samples on the CPU."""
+    restarts: int = Field(3, ge=0)
+    """How often learners are started again, from the last checkpoint, after one of them died."""
