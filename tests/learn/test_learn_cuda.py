@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,20 +29,22 @@ def load(model: Path, device: str, *, compiled: bool = False) -> Policy:
     return load_policy(BackboneConfig(model=str(model), device=device), PolicyConfig(compile=compiled))
 
 
-def gradients(policy: Policy) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs, and all gradients of their mean in one row."""
-    calls = [make_transition(num_tokens=n) for n in LENGTHS]
-    batch: Batch = make_batch(calls, range(len(calls))).to(policy.device)
+def gradients(policy: Policy, *, share: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs, and all gradients of their mean in one row. The second half of the calls has a prompt in common."""
+    prompts = [(1, 2)] * len(LENGTHS) + [tuple(range(1, 150))] * len(LENGTHS)
+    calls = [replace(make_transition(num_tokens=n), prompt_ids=p) for n, p in zip(LENGTHS * 2, prompts, strict=True)]
+    batch: Batch = make_batch(calls, range(len(calls)), share=share).to(policy.device)
     logp_N = policy(batch).logp_N
     logp_N.mean().backward()
     rows = [weight.grad.flatten() for _, weight in policy.policy_parameters() if weight.grad is not None]
     return logp_N.detach().cpu(), torch.cat(rows).float().cpu()
 
 
+@pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_packed_kernel_agrees_with_float32(model: Path, compiled: bool) -> None:
+def test_the_packed_kernel_agrees_with_float32(model: Path, compiled: bool, share: bool) -> None:
     exact_logp, exact = gradients(load(model, "cpu"))
-    logp, found = gradients(load(model, "cuda", compiled=compiled))
+    logp, found = gradients(load(model, "cuda", compiled=compiled), share=share)
     assert bool(found.isfinite().all())
     assert float((logp - exact_logp).abs().mean()) < 0.02
     assert float((found - exact).norm() / exact.norm()) < 0.05

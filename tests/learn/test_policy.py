@@ -47,6 +47,26 @@ def test_neighbours_in_the_row_change_nothing(tiny_model: Path) -> None:
     torch.testing.assert_close(alone.logp_N, between.logp_N[9:12], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_calls_that_share_their_prompts_say_and_teach_the_same(tiny_model: Path, adapt: str) -> None:
+    prompts = [(5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,)]
+    calls = [Transition("t", "s", "P", p, (n + 3, 9, n + 4), (), Reward()) for n, p in enumerate(prompts)]
+    policy = load(tiny_model, adapt=adapt)
+    move_every_weight(policy)
+    said, gradients = [], []
+    for share in (False, True):
+        batch = make_batch(calls, range(5), share=share)
+        now = policy(batch)
+        policy.zero_grad()
+        (now.logp_N * torch.linspace(-1, 2, 15)).sum().backward()
+        said.append(now.logp_N.detach())
+        gradients.append([weight.grad for _, weight in policy.policy_parameters()])
+    assert len(batch.id_T) < sum(map(len, prompts)) + 15
+    torch.testing.assert_close(said[0], said[1], atol=1e-5, rtol=1e-5)
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("slice_size", [1, 7, 1000])
 @pytest.mark.parametrize(("of_logp", "of_entropy"), [(1.0, 0.0), (0.0, 1.0), (1.0, -0.3)])
 def test_likelihoods_and_their_gradients_do_not_depend_on_the_slice(

@@ -24,6 +24,8 @@ class PolicyConfig(Section):
     """Whether a value head on the shared trunk also shapes the trunk; a young critic's errors would disturb it."""
     tokens_per_batch: int = Field(16384, ge=64)
     """Tokens that go through the model at once."""
+    share_prompts: bool = True
+    """Let calls whose prompts begin alike share that beginning in an update: the same gradient from fewer tokens."""
     recompute: bool = False
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
     compile: bool = False

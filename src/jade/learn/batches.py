@@ -1,19 +1,23 @@
 """Calls become packed batches: one behind the other in a single row, without padding and without a mask.
 
-Which tokens belong together is said by where each call ends; attention runs inside those bounds.
+Which tokens belong together is said by where each call ends; attention runs inside those bounds. Calls that begin
+alike, as rollouts of one question do, may share the beginning: it stands in the row once, and the calls that follow
+add what is their own and look back on it.
 
-Shapes: T = tokens of a batch, C = its calls, N = its action tokens.
+Shapes: T = tokens of a row, C = its calls, S = tokens of its calls, each counted whole, N = its action tokens.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -28,60 +32,87 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Calls in one row. Call c stands from `bounds[c]` to `bounds[c + 1]`."""
+    """Calls in one row. What call c adds to it stands from `bounds[c]` to `bounds[c + 1]`."""
 
     rows: tuple[int, ...]
     """Which calls of the list these are; their tokens follow each other in this order."""
     bounds: tuple[int, ...]
+    whole_bounds: tuple[int, ...]
+    """The same where every call is counted whole, with what it shares."""
     id_T: Tensor
     position_T: Tensor
     """The place of each token inside its call."""
-    place_N: Tensor
-    """Where in the row the action tokens stand."""
+    target_N: Tensor
+    """The action tokens."""
+    state_N: Tensor
+    """Where in the row the states stand from which they are predicted: one token before each."""
+    place_S: Tensor | None = None
+    """Where in the row the tokens of each whole call stand; none where nothing is shared."""
     idle: bool = False
     """Worked only to keep step with another process, and counted nowhere."""
 
-    @property
-    def target_N(self) -> Tensor:
-        return self.id_T[self.place_N]
-
     def to(self, device: torch.device) -> Batch:
-        id_T, position_T, place_N = (send(tensor, device) for tensor in (self.id_T, self.position_T, self.place_N))
-        return replace(self, id_T=id_T, position_T=position_T, place_N=place_N)
+        tensors = (self.id_T, self.position_T, self.target_N, self.state_N)
+        id_T, position_T, target_N, state_N = (send(tensor, device) for tensor in tensors)
+        place_S = None if self.place_S is None else send(self.place_S, device)
+        return replace(self, id_T=id_T, position_T=position_T, target_N=target_N, state_N=state_N, place_S=place_S)
 
 
 def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
     """Which calls go together: as many as fit, of batches that are about equally full. Longer calls come first."""
-    num_batches = max(1, -(-sum(lengths) // tokens_per_batch))
-    target = sum(lengths) / num_batches
-    plan: list[list[int]] = [[]]
-    filled = 0
-    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
-        full = filled + lengths[row] > tokens_per_batch or filled >= target
-        if plan[-1] and full:
-            plan.append([])
-            filled = 0
-        plan[-1].append(row)
-        filled += lengths[row]
-    return [tuple(rows) for rows in plan if rows]
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    return _fill(order, lengths, lengths, tokens_per_batch)
 
 
-def plan_shares(lengths: Sequence[int], tokens_per_batch: int, num_shares: int) -> list[list[tuple[int, ...]]]:
+def plan_shares(
+    calls: Sequence[Call], tokens_per_batch: int, num_shares: int, *, share: bool = False
+) -> list[list[tuple[int, ...]]]:
     """Batches for each of several processes, as many for one as for another: sharded weights are gathered by all
-    at once. Where a process has nothing left to do, its batch is empty."""
-    # Dealt out longest first, there and back: shares of about equally many tokens.
-    turn = [*range(num_shares), *reversed(range(num_shares))]
-    dealt: list[list[int]] = [[] for _ in range(num_shares)]
-    for place, row in enumerate(sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))):
-        dealt[turn[place % len(turn)]].append(row)
-    plans = [_plan_of(sorted(rows), lengths, tokens_per_batch) for rows in dealt]
+    at once. Where a process has nothing left to do, its batch is empty. Calls that begin alike are neighbours."""
+    order = sorted(range(len(calls)), key=lambda row: calls[row].prompt_ids)
+    lengths = [length_of(call) for call in calls]
+    added = _added([calls[row] for row in order]) if share else [lengths[row] for row in order]
+    parts = cut_evenly(added, num_shares)
+    by_row = dict(zip(order, added, strict=True))
+    plans = [_fill([order[place] for place in part], lengths, by_row, tokens_per_batch) for part in parts]
+    plans += [[] for _ in range(num_shares - len(plans))]
     most = max(map(len, plans))
     return [[*plan, *[()] * (most - len(plan))] for plan in plans]
 
 
-def _plan_of(rows: Sequence[int], lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
-    plan = plan_batches([lengths[row] for row in rows], tokens_per_batch)
-    return [tuple(rows[index] for index in batch) for batch in plan]
+def _fill(
+    order: Sequence[int], lengths: Sequence[int], added: Mapping[int, int] | Sequence[int], tokens_per_batch: int
+) -> list[tuple[int, ...]]:
+    """Calls in their order, cut where a batch is full. The first of a batch counts whole, the others what they add."""
+    total = sum(added[row] for row in order)
+    target = total / max(1, -(-total // tokens_per_batch))
+    plan: list[list[int]] = []
+    filled = 0
+    for row in order:
+        if not plan or filled + added[row] > tokens_per_batch or filled >= target:
+            plan.append([])
+            filled = 0
+        filled += added[row] if plan[-1] else lengths[row]
+        plan[-1].append(row)
+    return [tuple(rows) for rows in plan]
+
+
+def _added(calls: Sequence[Call]) -> list[int]:
+    """Tokens that each call adds to the one before it."""
+    before = [(), *(call.prompt_ids for call in calls)]
+    return [length_of(call) - num_shared(last, call.prompt_ids) for last, call in zip(before, calls, strict=False)]
+
+
+def num_shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """How many tokens two prompts begin with alike, found by halving: slices are compared faster than tokens."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def cut_evenly(lengths: Sequence[int], num_parts: int) -> list[range]:
@@ -93,19 +124,35 @@ def cut_evenly(lengths: Sequence[int], num_parts: int) -> list[range]:
     return [range(start, end) for start, end in pairwise(cuts) if end > start]
 
 
-def make_batch(calls: Sequence[Call], rows: Sequence[int]) -> Batch:
-    """The named calls, one behind the other."""
-    chosen = [calls[row] for row in rows]
-    bounds = (0, *accumulate(length_of(call) for call in chosen))
-    ids: list[int] = []
-    positions: list[int] = []
-    places: list[int] = []
-    for call, end in zip(chosen, bounds[1:], strict=True):
-        ids += call.prompt_ids
-        ids += call.action_ids
-        positions += range(length_of(call))
-        places += range(end - len(call.action_ids), end)
-    return Batch(tuple(rows), bounds, torch.tensor(ids), torch.tensor(positions), torch.tensor(places))
+def make_batch(calls: Sequence[Call], rows: Sequence[int], *, share: bool = False) -> Batch:
+    """The named calls, one behind the other; each shares with the one before it what their prompts begin with."""
+    added, placed, positions, states = [], [], [], []
+    path, filled = np.arange(0), 0
+    last: tuple[int, ...] = ()
+    for call in (calls[row] for row in rows):
+        shared = num_shared(last, call.prompt_ids) if share else 0
+        size = length_of(call) - shared
+        path = np.concatenate([path[:shared], np.arange(filled, filled + size)])
+        added.append(np.array((*call.prompt_ids, *call.action_ids)[shared:]))
+        placed.append(path)
+        positions.append(np.arange(shared, shared + size))
+        states.append(path[len(call.prompt_ids) - 1 : -1])
+        last, filled = call.prompt_ids, filled + size
+    bounds, whole_bounds = ((0, *accumulate(map(len, parts))) for parts in (added, placed))
+    return Batch(
+        rows=tuple(rows),
+        bounds=bounds,
+        whole_bounds=whole_bounds,
+        id_T=_row(added),
+        position_T=_row(positions),
+        target_N=_row([np.array(calls[row].action_ids) for row in rows]),
+        state_N=_row(states),
+        place_S=_row(placed) if whole_bounds != bounds else None,
+    )
+
+
+def _row(parts: Sequence[NDArray[np.int64]]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -132,10 +132,11 @@ class Learner:
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
         """This process's share of the named rows, as batches on the device: as many as every other process has."""
-        lengths = [length_of(experience.transitions[row]) for row in rows]
-        shortest = min(range(len(rows)), key=lengths.__getitem__)
-        for plan in plan_shares(lengths, self.cfg.policy.tokens_per_batch, num_ranks())[rank()]:
-            batch = make_batch(experience.transitions, [rows[index] for index in plan or (shortest,)])
+        calls = [experience.transitions[row] for row in rows]
+        shortest = min(range(len(rows)), key=lambda index: length_of(calls[index]))
+        size, share = self.cfg.policy.tokens_per_batch, self.cfg.policy.share_prompts
+        for plan in plan_shares(calls, size, num_ranks(), share=share)[rank()]:
+            batch = make_batch(experience.transitions, [rows[index] for index in plan or (shortest,)], share=share)
             yield replace(batch, idle=not plan).to(self.policy.device)
 
     def _now(self, policy: Policy, batch: Batch) -> Now:
@@ -172,10 +173,16 @@ def step_share(iteration: int, cfg: LearnConfig) -> float:
 
 
 def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, seed: int) -> Iterator[list[int]]:
-    """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps."""
+    """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps.
+
+    What was done for one question stays together, but where a part ends: its calls have the most to share.
+    """
     shuffle = np.random.default_rng(seed)
+    questions = sorted({experience.transitions[row].group for row in rows})
     for _ in range(cfg.epochs):
+        turn = dict(zip(questions, shuffle.permutation(len(questions)).tolist(), strict=True))
         order = shuffle.permutation(np.array(rows, dtype=np.int64)).tolist()
+        order.sort(key=lambda row: turn[experience.transitions[row].group])
         parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
         yield from ([order[place] for place in part] for part in parts)
 

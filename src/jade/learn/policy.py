@@ -83,9 +83,9 @@ class Policy(nn.Module):
                 inputs_embeds=embedded.to(torch.bfloat16) if device.type == "cuda" else embedded,
                 position_ids=batch.position_T[None],
                 use_cache=False,
-                jade_packing=Packing.of(batch.bounds, device),
+                jade_packing=Packing.of(batch),
             ).last_hidden_state
-        return hidden_1TH[0, batch.place_N - 1]
+        return hidden_1TH[0].index_select(0, batch.state_N)
 
     def _value(self, trunk_NH: Tensor, batch: Batch) -> Tensor | None:
         if self.value_head is None:
