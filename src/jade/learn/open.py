@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from jade.config import Config, dump_config, load_config
+from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
 from jade.learn.check import Material, check_training
 from jade.learn.checkpoint import Checkpoints
@@ -30,6 +30,7 @@ FREE = (
     "learn.vllm.folder",
     "learn.vllm.timeout_seconds",
     "warmstart.epochs",
+    *(f"cluster.{name}" for name in ClusterConfig.model_fields),
 )
 """Settings that may change when a run is resumed; any other would make it another run."""
 
