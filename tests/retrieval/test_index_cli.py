@@ -245,3 +245,10 @@ def test_the_server_listens_as_tcp_so_that_small_answers_are_not_held_back() -> 
     """asyncio switches Nagle's algorithm off only on sockets that say what they are."""
     with open_socket(ServeConfig(port=0)) as listening:
         assert listening.proto == socket.IPPROTO_TCP
+
+
+def test_a_file_name_cannot_give_orders_to_the_terminal(docs: Path, tmp_path: Path) -> None:
+    (docs / "a\x1b[2J\x1b]0;owned\x07[red]\nb\u202e.txt").write_bytes(b"\0\0")
+    said = run(docs, "--out", tmp_path / "index")
+    assert "a\ufffd[2J\ufffd]0;owned\ufffd[red]" in said
+    assert not {"\x1b", "\x07", "\u202e"} & set(said)

@@ -41,14 +41,13 @@ def command(
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte of the index instead.")] = False,
 ) -> None:
     """Index your documents. Run it again after changes: only what changed is read."""
-    from rich.console import Console
-
+    from jade.cli.screen import foreign, open_screen
     from jade.corpus.cut import Cutting
     from jade.errors import ConfigError
 
-    console = Console(stderr=True)
+    console = open_screen(stderr=True)
     if verify:
-        console.print(verified(out), markup=False, highlight=False, soft_wrap=True)
+        console.print(foreign(verified(out)), soft_wrap=True)
         return
     if not paths:
         raise ConfigError("nothing to index: name a file or a folder, e.g. `jade index docs --out index`")
@@ -62,7 +61,7 @@ def command(
             dense=plan,
         )  # fmt: skip
     for line in _lines(report, out, None if list_all else MOST_LISTED):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(foreign(line), soft_wrap=True)
 
 
 def index_documents(

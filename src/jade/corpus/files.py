@@ -46,11 +46,11 @@ def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
     files: dict[str, SourceFile] = {}
     unreadable: list[Unreadable] = []
     num_other = 0
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for root in paths:
         prefix = f"{printable(root.resolve().name)}/" if len(paths) > 1 and root.is_dir() else ""
-        for path in _under(root, exclude):
-            real = path.resolve()
+        for path in _under(root, exclude, unreadable):
+            real = os.path.realpath(path)  # unlike Path.resolve, it does not raise on links that lead in a circle
             if real in seen:
                 continue
             if path != root and reader_of(path) is None:
@@ -66,20 +66,25 @@ def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
     return Found(tuple(files[name] for name in sorted(files)), tuple(unreadable), num_other)
 
 
-def _under(root: Path, exclude: Path | None) -> Iterator[Path]:
-    """Every file below a folder, in a stable order; links to folders are not entered."""
+def _under(root: Path, exclude: Path | None, unreadable: list[Unreadable]) -> Iterator[Path]:
+    """Every file below a folder, in a stable order; links to folders are not entered, closed folders are listed."""
     if not root.exists():
         raise DocumentError(f"{root}: no such file or folder")
     if not root.is_dir():
         yield root
         return
     left_out = exclude.resolve() if exclude else None
-    for folder, subfolders, names in os.walk(root):
+    for folder, subfolders, names in os.walk(root, onerror=lambda error: unreadable.append(_closed(error, root))):
         here = Path(folder)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         if left_out is not None:
-            subfolders[:] = [name for name in subfolders if (here / name).resolve() != left_out]
+            subfolders[:] = [name for name in subfolders if Path(os.path.realpath(here / name)) != left_out]
         yield from (here / name for name in sorted(names) if not name.startswith("."))
+
+
+def _closed(error: OSError, root: Path) -> Unreadable:
+    folder = Path(os.fsdecode(error.filename)).relative_to(root)
+    return Unreadable(printable(f"{folder}/"), f"cannot be opened ({error.strerror or error})")
 
 
 def _checked(path: Path, root: Path, name: str) -> SourceFile | Unreadable:

@@ -16,10 +16,11 @@ ABBREVIATED = (
     "p pl pp prof pt rd rep rev sec sen sep sept sgt sr ss st ste univ vol vols vs"
 )
 ABBREVIATIONS = frozenset(ABBREVIATED.split())
-CLOSING = r"[\"'”’»)\]]*"
+CLOSING = r"[\"'”’»)\]]*+"
 WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts without spaces: each counts as a word."""
-SENTENCE_END = re.compile(rf"(?P<stop>[.!?…]+){CLOSING}(?=\s)|[。！？]+[」』”’）]*|\n[ \t\r]*(?=\n)")
+SENTENCE_END = re.compile(rf"(?<![.!?…])(?P<stop>[.!?…]++){CLOSING}(?=\s)|[。！？]+[」』”’）]*|\n[ \t\r]*+(?=\n)")
+"""Nothing is looked at twice, so that a megabyte of full stops takes no longer than one of prose."""
 WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]{{1,50}}")
 """A run of letters without a space; one without end counts every 50 characters, so that nothing grows unbounded."""
 LAST_WORD = re.compile(r"[\w.]+$")

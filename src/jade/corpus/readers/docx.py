@@ -27,7 +27,7 @@ def read_docx(path: Path, name: str, limits: Limits) -> Iterator[Document]:
     except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, RuntimeError, ValueError, OSError, EOFError) as error:
         raise NotReadable(f"is not a readable .docx file ({type(error).__name__})") from None
     title = core.findtext(f".//{TITLE}") if core is not None else None
-    text = "\n\n".join(filter(None, map(_paragraph, body.iter(f"{WORD}p"))))
+    text = "\n\n".join(filter(None, _paragraphs(body)))
     yield Document(name, (title or "").strip() or title_from(path), text)
 
 
@@ -41,6 +41,14 @@ def _tree(archive: zipfile.ZipFile, member: str, limits: Limits) -> ElementTree.
     return ElementTree.fromstring(data)
 
 
-def _paragraph(paragraph: ElementTree.Element) -> str:
-    pieces = (part.text or "" if part.tag == f"{WORD}t" else SPACES.get(part.tag, "") for part in paragraph.iter())
-    return "".join(pieces).strip()
+def _paragraphs(body: ElementTree.Element) -> list[str]:
+    """In the order of the file; one inside another (a text box) ends it, so that nothing is read twice."""
+    paragraphs: list[list[str]] = [[]]
+    for part in body.iter():
+        if part.tag == f"{WORD}p":
+            paragraphs.append([])
+        elif part.tag == f"{WORD}t":
+            paragraphs[-1].append(part.text or "")
+        else:
+            paragraphs[-1].append(SPACES.get(part.tag, ""))
+    return ["".join(pieces).strip() for pieces in paragraphs]

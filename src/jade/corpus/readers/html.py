@@ -1,13 +1,18 @@
-"""Web pages: the words a reader would see, without scripts, styles and markup."""
+"""Web pages: the words a reader would see, without scripts, styles and markup.
+
+Pages come from strangers, so the time to read one grows with its size and with nothing else: what is opened and never
+closed is looked for once.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 
 from jade.corpus.documents import Document, Limits
+from jade.corpus.readers.markup import Tag, pieces_of
 from jade.corpus.readers.plain import decode, read_bytes, title_from
 
 HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe", "object", "select"})
@@ -15,8 +20,8 @@ BLOCK_TAGS = (
     "address article aside blockquote body caption dd details div dl dt fieldset figcaption figure footer form "
     "h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section summary table tr ul"
 )
-BLOCKS = frozenset(BLOCK_TAGS.split())
-CELLS = frozenset({"td", "th"})
+SPACE = {**dict.fromkeys(BLOCK_TAGS.split(), "\n\n"), "td": " ", "th": " ", "br": "\n"}
+"""What stands for a tag in the text. A block's end is a blank line, so that it also ends a sentence."""
 CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 SNIFFED_BYTES = 4096
 
@@ -29,46 +34,39 @@ def read_html(path: Path, name: str, limits: Limits) -> Iterator[Document]:
     yield Document(name, page.title or page.first_heading or title_from(path), page.text)
 
 
-class Page(HTMLParser):
-    """Collects text. A block's end is a blank line, so that it also ends a sentence."""
+class Page:
+    """Collects text, tag by tag."""
 
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self._pieces: list[str] = []
-        self._hidden: list[str] = []
+        self._hidden_in, self._hidden_depth = "", 0
         self._within: dict[str, list[str]] = {}
         self._heard: dict[str, str] = {}
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in HIDDEN:
-            self._hidden.append(tag)
-        elif tag in ("title", "h1"):
-            self._within[tag] = []
-        self._space(tag)
+    def add(self, piece: Tag | str) -> None:
+        if isinstance(piece, str):
+            self._add_text(unescape(piece))
+        elif self._hidden_depth:
+            self._hidden_depth += (-1 if piece.closes else 1) * (piece.name == self._hidden_in)
+        elif piece.name in HIDDEN:
+            self._hidden_in, self._hidden_depth = piece.name, 0 if piece.closes else 1
+        else:
+            self._add_tag(piece)
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in self._hidden:
-            while self._hidden.pop() != tag:
-                pass
-        if tag in self._within:
-            self._heard.setdefault(tag, " ".join("".join(self._within.pop(tag)).split()))
-        self._space(tag)
+    def _add_tag(self, tag: Tag) -> None:
+        if tag.closes and tag.name in self._within:
+            self._heard.setdefault(tag.name, " ".join("".join(self._within.pop(tag.name)).split()))
+        elif not tag.closes and tag.name in ("title", "h1"):
+            self._within[tag.name] = []
+        self._pieces.append(SPACE.get(tag.name, ""))
 
-    def handle_data(self, data: str) -> None:
-        if self._hidden:
+    def _add_text(self, text: str) -> None:
+        if self._hidden_depth:
             return
         for heard in self._within.values():
-            heard.append(data)
+            heard.append(text)
         if "title" not in self._within:
-            self._pieces.append(re.sub(r"\s+", " ", data))
-
-    def _space(self, tag: str) -> None:
-        if tag in BLOCKS:
-            self._pieces.append("\n\n")
-        elif tag in CELLS:
-            self._pieces.append(" ")
-        elif tag == "br":
-            self._pieces.append("\n")
+            self._pieces.append(re.sub(r"\s+", " ", text))
 
     @property
     def title(self) -> str:
@@ -80,12 +78,12 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        lines = re.sub(r"[ \t]*\n[ \t]*", "\n", "".join(self._pieces))
-        return re.sub(r"[ \t]{2,}", " ", re.sub(r"\n{3,}", "\n\n", lines)).strip()
+        lines = (re.sub(r"[ \t]{2,}", " ", line).strip(" \t") for line in "".join(self._pieces).split("\n"))
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def visible_text(markup: str) -> Page:
     page = Page()
-    page.feed(markup)
-    page.close()
+    for piece in pieces_of(markup):
+        page.add(piece)
     return page

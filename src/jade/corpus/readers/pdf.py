@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import chain, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,10 @@ def _title(reader: Any) -> str:
 def unwrap(text: str) -> str:
     """Join what the page broke only to fit its lines; blank lines stay."""
     text = re.sub(r"(?<=[^\W\d_])-\n(?=[^\W\d_])", "", text)
-    text = re.sub(r"[ \t]*(?<!\n)\n(?!\s*\n)[ \t]*", " ", text)
-    return text.encode("utf-8", "replace").decode("utf-8")
+    lines = [line.strip(" \t\r") for line in text.split("\n")]
+    breaks = (" " if line and following else "\n" for line, following in pairwise(lines))
+    joined = "".join(chain.from_iterable(zip_longest(lines, breaks, fillvalue="")))
+    return joined.encode("utf-8", "replace").decode("utf-8")
 
 
 def _first_line(error: Exception) -> str:

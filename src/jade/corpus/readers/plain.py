@@ -10,8 +10,8 @@ from pathlib import Path
 from jade.corpus.documents import Document, Limits, NotReadable
 
 FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\r?\n)?---[ \t]*(\r?\n|\Z)", re.DOTALL)
-FRONT_TITLE = re.compile(r"^title:[ \t]*(.+?)[ \t]*\r?$", re.MULTILINE)
-HEADING = re.compile(r"\s*#[ \t]+(.+?)[ \t]*#*[ \t]*(\r?\n|\Z)")
+FRONT_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
+HEADING = re.compile(r"\s*+#[ \t]++([^\n]+)(?:\n|\Z)")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 MOST_CONTROL = 0.01
 """Share of control characters above which a file is taken for binary."""
@@ -29,9 +29,9 @@ def read_markdown(path: Path, name: str, limits: Limits) -> Iterator[Document]:
     if front := FRONT_MATTER.match(text):
         start = front.end()
         if found := FRONT_TITLE.search(front[1] or ""):
-            title = found[1].strip("\"'")
+            title = found[1].strip().strip("\"'")
     if heading := HEADING.match(text, start):
-        title, start = title or heading[1].strip(), heading.end()
+        title, start = title or heading[1].rstrip().rstrip("#").strip(), heading.end()
     yield Document(name, title or title_from(path), text, start=start)
 
 
