@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from jade.evaluate.cell import CellResult
 from jade.evaluate.content import compose
 from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
 from jade.evaluate.record import record_of
+from jade.evaluate.remarks import remarks
 from jade.evaluate.statistics import compare
 from jade.evaluate.store import Cell, CellFiles, Timing, open_run
 from jade.evaluate.tables import Table, cost_table, failure_table
@@ -228,3 +231,27 @@ def test_a_cell_of_one_run_is_just_that_run(pooled: Board) -> None:
     assert [record.id for record in cell.records] == list(cell.ids)
     lines = cell.runs[0].files.records.read_text().splitlines()
     assert [json.loads(line)["scores"]["f1"] for line in lines] == cell.scores("f1").tolist()
+
+
+def test_a_method_that_could_search_and_did_not_is_pointed_out(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [RIGHT] * 3}, method="no-retrieval")
+    write_answers(tmp_path / "a", {"popqa": [RIGHT] * 3})
+    os.renames(tmp_path / "a/nq/no-retrieval", tmp_path / "a/nq/search-r1")
+    assert remarks(board_of(str(tmp_path / "a"))) == ["Search-R1 searched for 0 of 3 answers"]
+
+
+def test_unreadable_roles_failures_and_rows_that_are_one_are_pointed_out(tmp_path: Path) -> None:
+    run = write_answers(tmp_path / "a", {"nq": [RIGHT, WRONG, WRONG]}, method="jade")
+    shutil.copytree(run / "nq/jade", run / "nq/mao-arag")
+    path = run / "nq/jade/records.jsonl"
+    assert remarks(board_of(str(run))) == [
+        "33 % of the P outputs of MAO-ARAG were malformed",
+        "33 % of the P outputs of JADE were malformed",
+        "MAO-ARAG and JADE gave the same answers throughout",
+    ]
+    first, *others = path.read_text().splitlines(keepends=True)
+    other = json.loads(first) | {"answer": "", "error": "gone", "malformed": {"P": [0, 1]}}
+    path.write_text("".join([json.dumps(other) + "\n", *others]))
+    noted = remarks(board_of(str(run)))
+    assert noted[1:] == ["1 of 3 questions of JADE failed and score 0"]
+    assert dict(compose(board_of(str(run)), DOUBT).facts)["mind"] == "; ".join(noted)

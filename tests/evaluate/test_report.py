@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,6 +206,32 @@ def test_pictures_are_the_same_every_time_and_differ_by_theme(board: Board) -> N
     picture, again = pictures(board, DOUBT)[0], pictures(board, DOUBT)[0]
     assert picture.svg(LIGHT) == again.svg(LIGHT)
     assert picture.svg(LIGHT) != picture.svg(DARK)
+
+
+def test_the_picture_of_failures_draws_what_its_table_says(board: Board) -> None:
+    (picture,) = [picture for picture in pictures(board, DOUBT) if picture.name == "failures"]
+    (axes,) = picture.draw(LIGHT).axes
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+    bars = {str(bar.get_label()): [round(part.get_width(), 6) for part in bar] for bar in axes.containers}
+    assert rows == ["No retrieval", "Vanilla RAG", "JADE"]
+    assert bars == {
+        "right": [0.0, 60.0, 80.0],
+        "never retrieved": [100.0, 0.0, 0.0],
+        "selected, misread": [0.0, 40.0, 0.0],
+        "lost in synthesis": [0.0, 0.0, 20.0],
+    }
+    table = failure_table(board)
+    for row in table.rows:
+        drawn = {name: f"{widths[rows.index(row[0].text)]:.1f}" for name, widths in bars.items()}
+        said = dict(zip(table.header[1:], (entry.text for entry in row[1:]), strict=True))
+        assert said == dict.fromkeys(said, "0.0") | drawn
+
+
+def test_the_picture_of_costs_puts_every_method_where_its_tables_say(board: Board) -> None:
+    (picture,) = [picture for picture in pictures(board, DOUBT) if picture.name == "f1-tokens"]
+    (axes,) = picture.draw(LIGHT).axes
+    points = [np.asarray(line.get_xydata()).tolist()[0] for line in axes.lines if line.get_marker() == "o"]
+    assert points == [pytest.approx(point) for point in ([110.0, 0.0], [110.0, 50.0], [550.0, 80.0])]
 
 
 def test_where_a_planner_chose_its_mix_of_workflows_is_drawn(tmp_path: Path) -> None:

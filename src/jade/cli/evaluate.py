@@ -25,7 +25,7 @@ def command(
     benchmark: Annotated[str, typer.Option(help=f"Names or .jsonl files, by commas; `all` is {SEVEN}.")],
     out: Annotated[Path, typer.Option(help="Folder of the run; the same folder goes on where it was.")],
     data: Annotated[str, typer.Option(help="Folder of questions, or hub:[OWNER/NAME] for the Hugging Face hub.")] = "",
-    method: Annotated[str, typer.Option(help=f"Names, by commas; `all` is {TABLE}; also oracle.")] = "jade",
+    method: Annotated[str, typer.Option(help=f"Names, by commas; `all` is {TABLE}; beside them oracle.")] = "jade",
     index: Index = None,
     model: Model = None,
     effort: Annotated[
@@ -71,8 +71,9 @@ def places(effort: str | None, out: Path) -> list[tuple[str | None, Path]]:
 
 
 def _names(given: str, everything: str) -> tuple[str, ...]:
-    names = everything if given.strip() == "all" else given
-    return tuple(name.strip() for name in names.split(",") if name.strip())
+    """The names in a list by commas, in which `all` stands for all of them."""
+    names = (everything if name.strip() == "all" else name for name in given.split(","))
+    return tuple(name.strip() for name in ",".join(names).split(",") if name.strip())
 
 
 class Progress:

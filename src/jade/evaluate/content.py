@@ -11,6 +11,7 @@ from jade.evaluate.board import Board, Column
 from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
 from jade.evaluate.examples import Example, all_examples
 from jade.evaluate.figures import Picture, pictures
+from jade.evaluate.remarks import remarks
 from jade.evaluate.tables import (
     Table,
     cost_table,
@@ -74,6 +75,8 @@ def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
         yield f"run “{folder.name}”", _run_fact(run)
     sizes = {name: {len(c.cells[name].ids) for c in board.columns if name in c.cells} for name in board.benchmarks}
     yield "questions", "; ".join(f"{name} {_range(counts)}" for name, counts in sizes.items())
+    if noted := remarks(board):
+        yield "mind", "; ".join(noted)
     if board.left_out:
         yield "left out", "; ".join(board.left_out)
     yield "statistics", f"{doubt.resamples} bootstrap resamples, seed {doubt.seed}"

@@ -1,0 +1,51 @@
+"""What a reader should know before believing a table: rows that are not what their name promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jade.evaluate.board import Board, Column
+from jade.evaluate.methods import METHODS
+from jade.evaluate.tables import method_title
+
+SELDOM = 0.05
+"""Share of questions below which a method that could search hardly ever did."""
+OFTEN_MALFORMED = 0.2
+"""Share of a role's outputs from which the role is said not to have learned its format."""
+
+
+def remarks(board: Board) -> list[str]:
+    return [
+        *(line for column in board.columns for line in _about(column)),
+        *_same_answers([column for column in board.columns if not column.is_ceiling]),
+    ]
+
+
+def _about(column: Column) -> Iterator[str]:
+    title, cells = method_title(column), list(column.cells.values())
+    searched = [record.cost["retrievals"] > 0 for cell in cells for record in cell.records]
+    if column.method in METHODS and METHODS[column.method].needs_index and sum(searched) < SELDOM * len(searched):
+        yield f"{title} searched for {sum(searched)} of {len(searched)} answers"
+    for role in sorted({role for cell in cells for role in cell.malformed()}):
+        counts = [cell.malformed().get(role, (0, 0)) for cell in cells]
+        broken, written = sum(bad for bad, _ in counts), sum(count for _, count in counts)
+        if broken > OFTEN_MALFORMED * written:
+            yield f"{100 * broken / written:.0f} % of the {role} outputs of {title} were malformed"
+    failed = sum(record.error is not None for cell in cells for record in cell.records)
+    if failed:
+        yield f"{failed} of {len(searched)} questions of {title} failed and score 0"
+
+
+def _same_answers(columns: Sequence[Column]) -> Iterator[str]:
+    """Rows that are one and the same: so it is when methods that differ in training only share their weights."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for column in columns:
+        alike.setdefault(_answers(column), []).append(method_title(column))
+    for titles in alike.values():
+        if len(titles) > 1:
+            yield f"{', '.join(titles[:-1])} and {titles[-1]} gave the same answers throughout"
+
+
+def _answers(column: Column) -> tuple[object, ...]:
+    cells = column.cells.items()
+    return tuple((name, record.id, record.answer, record.workflow) for name, cell in cells for record in cell.records)
