@@ -102,12 +102,13 @@ def test_openai_clients_may_say_what_to_spend(wish: dict[str, object], told: str
 
 
 def test_an_unknown_name_of_openais_effort_has_no_effect() -> None:
-    chat = {"messages": [{"role": "user", "content": SIMPLE}], "reasoning_effort": "minimal"}
+    chat: dict[str, object] = {"messages": [{"role": "user", "content": SIMPLE}], "reasoning_effort": "minimal"}
     assert "Prices" not in plans_seen(chat, path="/v1/chat/completions")[0]
 
 
 def test_an_effort_beyond_the_dial_is_refused(http: httpx.Client) -> None:
-    for effort in ("huge", 1.5, -1, {"alpha": -1}, []):
+    beyond: tuple[object, ...] = ("huge", 1.5, -1, {"alpha": -1}, [])
+    for effort in beyond:
         assert http.post("/v1/ask", json={"question": SIMPLE, "effort": effort}).status_code == 422, effort
 
 

@@ -24,7 +24,7 @@ def show_trace(trace: Trace, team: Team, reward_config: RewardConfig) -> Json:
     """Everything about one question."""
     golds = trace.question.answers
     rewards = assign_rewards(trace, reward_config) if golds else {}
-    read = _read_passages(trace.steps)
+    kept = _kept_passages(trace.steps)
     return {
         "id": trace.id,
         "question": {
@@ -44,7 +44,7 @@ def show_trace(trace: Trace, team: Team, reward_config: RewardConfig) -> Json:
         "usage": asdict(trace.usage),
         "nodes": [show_node(node) for node in trace.nodes],
         "steps": [
-            show_step(step, team, rewards.get(step.id), read.get(step.node) if step.found else None)
+            show_step(step, team, rewards.get(step.id), kept.get(step.node) if step.found else None)
             for step in trace.steps
         ],
         "citations": [show_citation(citation) for citation in map(asdict, trace.citations)],
@@ -59,8 +59,8 @@ def show_node(node: Node) -> Json:
     return {**asdict(node), "children": list(node.children)}
 
 
-def show_step(step: Step, team: Team, reward: Reward | None = None, read: Sequence[Passage] | None = None) -> Json:
-    """One step; `read` is what the node's answerer had before it, which tells what of a search was used."""
+def show_step(step: Step, team: Team, reward: Reward | None = None, kept: Sequence[Passage] | None = None) -> Json:
+    """One step; `kept` is what the node's selector left of a search, where there was one."""
     malformed = step.action if isinstance(step.action, Malformed) else None
     return {
         "id": step.id,
@@ -75,7 +75,7 @@ def show_step(step: Step, team: Team, reward: Reward | None = None, read: Sequen
         "action": None if malformed else show_action(step.action),
         "malformed": malformed.reason if malformed else None,
         "applied": show_action(step.applied),
-        "passages": _passages(step, read),
+        "passages": _passages(step, kept),
         "error": step.error,
         "seconds": step.seconds,
         "reward": {**asdict(reward), "total": reward.total} if reward else None,
@@ -121,18 +121,22 @@ def _generation(generation: Generation | None) -> Json | None:
     }
 
 
-def _passages(step: Step, read: Sequence[Passage] | None) -> list[Json]:
+def _passages(step: Step, kept: Sequence[Passage] | None) -> list[Json]:
     """What was shown or found, each with whether it was chosen (null: nobody chose)."""
     shown = step.found or step.observation.passages
     if isinstance(step.applied, Selection):
         chosen: list[bool | None] = [index in step.applied.indices for index in range(len(shown))]
-    elif read is not None:
-        chosen = [passage in read for passage in shown]
+    elif kept is not None:
+        chosen = [passage in kept for passage in shown]
     else:
         chosen = [None] * len(shown)
     return [{**asdict(passage), "chosen": mark} for passage, mark in zip(shown, chosen, strict=True)]
 
 
-def _read_passages(steps: Sequence[Step]) -> dict[str, tuple[Passage, ...]]:
-    """By node: what stood before whoever answered it from passages."""
-    return {step.node: step.observation.passages for step in steps if step.observation.passages}
+def _kept_passages(steps: Sequence[Step]) -> dict[str, list[Passage]]:
+    """By node: the passages that its selector chose."""
+    return {
+        step.node: [step.observation.passages[index] for index in step.applied.indices]
+        for step in steps
+        if isinstance(step.applied, Selection)
+    }

@@ -137,9 +137,6 @@ export class AskView {
     this.element.classList.toggle("no-step", !step);
     this.trace.tree.select(this.route.step);
     const onClose = () => go({ ...this.route, step: "" }, { quietly: true });
-    put(
-      this.stepPane,
-      step ? detail(step, { phrases: this.trace.trace ? this.trace.phrases(step) : [], onClose }) : null,
-    );
+    put(this.stepPane, step ? detail(step, { ...this.trace.wanted(step), onClose }) : null);
   }
 }

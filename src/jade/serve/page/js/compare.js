@@ -189,7 +189,7 @@ export class CompareView {
     this.stepPane.hidden = !step;
     this.element.classList.toggle("has-step", Boolean(step));
     const onClose = () => go({ ...this.route, side: "", step: "" }, { quietly: true });
-    put(this.stepPane, step ? detail(step, { phrases: view.phrases(step), onClose }) : null);
+    put(this.stepPane, step ? detail(step, { ...view.wanted(step), onClose }) : null);
   }
 }
 

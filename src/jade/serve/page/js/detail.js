@@ -2,10 +2,10 @@
 
 import { h, icon } from "./dom.js";
 import { compact, seconds, signed } from "./format.js";
-import { highlighted } from "./highlight.js";
+import { highlighted, holds } from "./highlight.js";
 
-/** `phrases` are marked in the passages; `onClose` leaves the step. */
-export function detail(step, { phrases = [], onClose } = {}) {
+/** `phrases` are marked in the passages, those with `answer` in them are told; `onClose` leaves the step. */
+export function detail(step, { phrases = [], answer = "", onClose } = {}) {
   return h(
     "article",
     { class: "detail", "aria-label": `Step ${step.id}`, data: { role: step.role } },
@@ -18,7 +18,7 @@ export function detail(step, { phrases = [], onClose } = {}) {
       ? section("Query", h("div", { class: "box" }, step.question))
       : section("Output", h("pre", { class: "box" }, step.output || "(empty)")),
     step.reward ? reward(step.reward) : null,
-    step.passages.length ? passages(step, phrases) : null,
+    step.passages.length ? passages(step, phrases, answer) : null,
     step.prompt ? prompt(step.prompt) : null,
   );
 }
@@ -115,23 +115,23 @@ function reward({ outcome, cost, format, total }) {
   );
 }
 
-function passages(step, phrases) {
+function passages(step, phrases, answer) {
   const numChosen = step.passages.filter((passage) => passage.chosen).length;
   const judged = step.passages.some((passage) => passage.chosen !== null);
   const title = judged
-    ? `Passages, ${numChosen} of ${step.passages.length} used`
+    ? `Passages, ${numChosen} of ${step.passages.length} selected`
     : `Passages (${step.passages.length})`;
   return section(
     title,
     h(
       "ol",
       { class: "passages" },
-      step.passages.map((passage, place) => card(passage, place, phrases)),
+      step.passages.map((passage, place) => card(passage, place, phrases, answer)),
     ),
   );
 }
 
-function card(passage, place, phrases) {
+function card(passage, place, phrases, answer) {
   const state = passage.chosen === null ? "" : passage.chosen ? " chosen" : " left";
   return h(
     "li",
@@ -141,7 +141,12 @@ function card(passage, place, phrases) {
       { class: "passage-head" },
       h("span", { class: "mono muted" }, place),
       h("span", { class: "passage-title" }, highlighted(passage.title || passage.id, phrases)),
-      passage.chosen ? h("span", { class: "tag good" }, "selected") : null,
+      h(
+        "span",
+        { class: "passage-tags" },
+        answer && holds(passage.text, answer) ? h("span", { class: "tag mark" }, "holds the answer") : null,
+        passage.chosen ? h("span", { class: "tag good" }, "selected") : null,
+      ),
     ),
     h("p", { class: "passage-text" }, highlighted(passage.text, phrases)),
     h("p", { class: "passage-source" }, [

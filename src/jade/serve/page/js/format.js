@@ -23,9 +23,8 @@ export function signed(value) {
 
 export function seconds(value) {
   if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
-  return value < 60
-    ? `${value.toFixed(value < 10 ? 2 : 1)} s`
-    : `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+  if (value < 300) return `${value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)} s`;
+  return `${(value / 60).toFixed(value < 6000 ? 1 : 0)} min`;
 }
 
 export function plural(number, word) {
@@ -34,6 +33,11 @@ export function plural(number, word) {
 
 export function noun(number, word) {
   return number === 1 ? word : word.endsWith("ch") ? `${word}es` : `${word}s`;
+}
+
+/** As much of a text as a line has room for. */
+export function cut(text, limit = 400) {
+  return text.length > limit ? `${text.slice(0, limit)}…` : text;
 }
 
 export function percent(value) {

@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 
 const PLAIN = new Set(["yes", "no", ""]);
+// What is longer is no answer, and a pattern of it would take the browser seconds.
+const MAX_CHARS = 300;
 
 export function highlighted(text, phrases) {
   const pattern = patternOf(phrases);
@@ -16,8 +18,15 @@ export function highlighted(text, phrases) {
   return [...pieces, text.slice(last)];
 }
 
+/** Whether a text holds the words of an answer; of "yes" and "no" nobody can tell. */
+export function holds(text, phrase) {
+  return patternOf([phrase])?.test(text) ?? false;
+}
+
 function patternOf(phrases) {
-  const wanted = [...new Set(phrases.map(bare))].filter((phrase) => !PLAIN.has(phrase.toLowerCase()));
+  const wanted = [...new Set(phrases.map(bare))].filter(
+    (phrase) => !PLAIN.has(phrase.toLowerCase()) && phrase.length <= MAX_CHARS,
+  );
   if (!wanted.length) return null;
   const words = wanted
     .sort((a, b) => b.length - a.length)

@@ -170,6 +170,8 @@ export class List {
     await this.#fetch(Math.floor(place / PAGE));
     this.#reveal(place);
     const item = this.#item(place);
-    if (item) this.onOpen(item);
+    if (!item) return;
+    this.select(this.idOf(item));
+    this.onOpen(item);
   }
 }

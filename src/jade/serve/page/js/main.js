@@ -30,6 +30,7 @@ async function start() {
   document.getElementById("tools").append(picker, themeButton());
   onKeyNeeded(askForKey);
   addEventListener("hashchange", follow);
+  addEventListener("keydown", leaveStep);
   setInterval(() => document.hidden || refresh().catch(() => {}), LOOK_AGAIN_MS);
   try {
     await refresh();
@@ -87,6 +88,13 @@ function drawBar() {
   picker.hidden = !["traces", "training"].includes(route.view) || choices.length < 2;
   put(picker, runOptions(choices));
   picker.value = route.run ?? "";
+}
+
+/** Escape closes the step and goes back to where in the tree it was opened. */
+function leaveStep(event) {
+  if (event.key !== "Escape" || !route.step) return;
+  go({ ...route, side: "", step: "" }, { quietly: true });
+  (document.querySelector('.tree .step[tabindex="0"]') ?? document.querySelector('.tree [tabindex="0"]'))?.focus();
 }
 
 function chooseRun(name) {

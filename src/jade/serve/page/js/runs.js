@@ -4,11 +4,14 @@ import { h } from "./dom.js";
 
 export function runOptions(runs) {
   const groups = [...new Set(runs.map((run) => run.group))];
+  const isAlone = (run) => runs.every((other) => other === run || other.title !== run.title);
   return groups.map((group) =>
     h(
       "optgroup",
       { label: group },
-      runs.filter((run) => run.group === group).map((run) => h("option", { value: run.name }, run.title)),
+      runs
+        .filter((run) => run.group === group)
+        .map((run) => h("option", { value: run.name }, isAlone(run) ? run.title : `${run.title} · ${run.group}`)),
     ),
   );
 }

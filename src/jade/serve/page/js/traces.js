@@ -169,7 +169,7 @@ export class TracesView {
     put(
       this.stepPane,
       step
-        ? detail(step, { phrases: this.trace.phrases(step), onClose })
+        ? detail(step, { ...this.trace.wanted(step), onClose })
         : id
           ? h("p", { class: "notice warn" }, `There is no step ${id}.`)
           : null,

@@ -53,10 +53,10 @@ export class TraceView {
     this.running = null;
   }
 
-  /** What an answer's words may look like in a passage. */
-  phrases(step) {
-    const node = this.trace?.nodes.find((each) => each.id === step.node);
-    return [node?.answer, this.trace?.answer, ...(this.trace?.question.answers ?? [])].filter(Boolean);
+  /** What the passages of a step are looked through for: the answer of its node, and any answer's words. */
+  wanted(step) {
+    const answer = this.trace?.nodes.find((each) => each.id === step.node)?.answer ?? "";
+    return { answer, phrases: [answer, this.trace?.answer, ...(this.trace?.question.answers ?? [])].filter(Boolean) };
   }
 
   #head(trace) {

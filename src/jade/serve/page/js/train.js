@@ -79,7 +79,8 @@ export class TrainingView {
   async show(route) {
     const changed = this.route.run !== route.run;
     this.route = route;
-    this.title.textContent = this.library?.runs.find((run) => run.name === route.run)?.title ?? route.run;
+    const run = this.library?.runs.find((each) => each.name === route.run);
+    put(this.title, run?.title ?? route.run, run ? h("small", {}, run.group) : null);
     if (changed) this.#forget();
     await this.#look();
     this.#draw();

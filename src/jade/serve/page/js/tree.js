@@ -2,7 +2,7 @@
 // It is an ARIA tree: arrows move and fold, Enter opens a step.
 
 import { h, icon, put } from "./dom.js";
-import { compact, seconds, signed, summarise } from "./format.js";
+import { compact, cut, seconds, signed, summarise } from "./format.js";
 
 export class Tree {
   /** `onSelect(step)` hears which step was opened. */
@@ -65,9 +65,9 @@ export class Tree {
 
   #describe({ item, head }, node) {
     const isRoot = node.parent === null;
-    const asked = isRoot ? "The question" : node.question;
-    const answer = h("span", { class: `node-answer${isRoot ? this.verdict : ""}` }, node.answer);
-    item.setAttribute("aria-label", `${node.question}${node.answer ? `, answered ${node.answer}` : ""}`);
+    const asked = isRoot ? "The question" : cut(node.question);
+    const answer = h("span", { class: `node-answer${isRoot ? this.verdict : ""}` }, cut(node.answer ?? ""));
+    item.setAttribute("aria-label", cut(node.question) + (node.answer ? `, answered ${cut(node.answer)}` : ""));
     put(
       head,
       h("span", { class: "node-fold" }, icon("fold")),
@@ -211,7 +211,7 @@ function stepItem(step) {
 }
 
 function stepText(step) {
-  const text = summarise(step);
+  const text = cut(summarise(step));
   return step.applied?.kind === "Workflow" && !step.malformed
     ? h("span", { class: "workflow" }, step.applied.modules.join(" → "))
     : text;
