@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 import typer
+from title_model import serving_titles
 from typer.testing import CliRunner, Result
 
 from jade.cli import evaluate, index, report
@@ -22,31 +21,10 @@ for name, verb in (("eval", evaluate), ("report", report), ("index", index)):
     app.command(name)(verb.command)
 
 
-class Model(BaseHTTPRequestHandler):
-    """An OpenAI-compatible server whose every answer is the title of the first document."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
-        title = asked.partition("(")[2].partition(")")[0]
-        message = {"role": "assistant", "content": f"<answer>{title or 'nothing'}</answer>"}
-        usage = {"prompt_tokens": 7, "completion_tokens": 3}
-        body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        return None
-
-
 @pytest.fixture(scope="module")
 def model() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1#titles"
-        server.shutdown()
+    with serving_titles() as url:
+        yield url
 
 
 def call(*arguments: object) -> Result:
