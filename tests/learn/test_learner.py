@@ -96,6 +96,9 @@ def test_figures_are_reported_over_all_and_for_each_role(tiny_model: Path) -> No
         assert {name, f"{name}/P", f"{name}/AG"} <= figures.keys()
     assert figures["tokens/P"] + figures["tokens/AG"] == sum(len(t.action_ids) for t in make_mixed().transitions)
     assert figures["optimiser_steps"] == 2
+    assert figures["update_tokens"] == sum(2 + len(t.action_ids) for t in make_mixed().transitions)
+    # All twelve have one prompt of two tokens: the rows of the two steps hold it once each.
+    assert figures["shared"] == pytest.approx(10 * 2 / figures["update_tokens"])
 
 
 def test_the_gap_to_the_sampler_is_zero_for_ones_own_log_probs(tiny_model: Path) -> None:

@@ -126,8 +126,7 @@ class Learner:
             total += piece.detach()
             if batch.idle:
                 continue
-            in_batch = [experience.transitions[row] for row in batch.rows]
-            tally.add(loss, [call.role for call in in_batch], [len(call.action_ids) for call in in_batch])
+            tally.add(loss, batch, [experience.transitions[row] for row in batch.rows])
         return take_step(self.optimiser, float(add_up(total)), self.cfg.ppo.gradient_clip)
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:

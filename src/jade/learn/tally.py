@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jade.learn.batches import send
+from jade.learn.batches import Batch, send
 from jade.learn.loss import TokenLoss, sum_by_role
 from jade.learn.shards import add_up
+from jade.types import Transition
 
 TRACKED = ("policy", "value", "entropy", "reference_kl", "approx_kl", "clipped")
 
@@ -25,16 +26,21 @@ class Tally:
         self._sums = {name: torch.zeros(len(self.roles), device=device) for name in TRACKED}
         self._num_R = torch.zeros(len(self.roles), device=device)
         self._norms: list[float] = []
+        self._num_whole = self._num_run = 0
         self._last_kl = torch.zeros(2, device=device)
 
-    def add(self, loss: TokenLoss, roles: Sequence[str], lengths: Sequence[int]) -> None:
-        """Count one piece; `roles` and `lengths` are those of its calls, in order."""
-        codes = torch.tensor([self.roles.index(role) for role in roles])
-        role_N = send(codes.repeat_interleave(torch.tensor(lengths)), self._num_R.device)
+    def add(self, loss: TokenLoss, batch: Batch, calls: Sequence[Transition]) -> None:
+        """Count one piece; the calls are the batch's own, in order."""
+        codes = torch.tensor([self.roles.index(call.role) for call in calls])
+        lengths = torch.tensor([len(call.action_ids) for call in calls])
+        role_N = send(codes.repeat_interleave(lengths), self._num_R.device)
         for name in TRACKED:
             self._sums[name] += self._by_role(getattr(loss, f"{name}_N"), role_N)
         self._num_R += self._by_role(torch.ones_like(loss.policy_N), role_N)
         self._last_kl += torch.stack([loss.approx_kl_N.sum(), torch.ones_like(loss.approx_kl_N).sum()])
+
+        self._num_whole += batch.whole_bounds[-1]
+        self._num_run += batch.bounds[-1]
 
     def _by_role(self, stat_N: Tensor, role_N: Tensor) -> Tensor:
         return sum_by_role(stat_N, role_N, len(self.roles))
@@ -58,4 +64,6 @@ class Tally:
         tokens = {f"tokens/{role}": float(num_R[index]) for index, role in enumerate(self.roles)}
         norms = {"gradient_norm": max(self._norms), "optimiser_steps": float(len(self._norms))}
         kl, num = add_up(self._last_kl).tolist()
-        return overall | by_role | tokens | norms | {"last_kl": kl / num}
+        whole, run = add_up(torch.tensor([self._num_whole, self._num_run], device=self._num_R.device)).tolist()
+        work = {"update_tokens": float(whole), "shared": 1 - run / whole}
+        return overall | by_role | tokens | norms | work | {"last_kl": kl / num}
