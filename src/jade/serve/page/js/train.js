@@ -89,6 +89,7 @@ export class TrainingView {
   #forget() {
     this.next = 0;
     this.rows = [];
+    this.seen = false;
     this.changedAt = 0;
   }
 
@@ -103,6 +104,7 @@ export class TrainingView {
         this.#take(found);
         more = found.more;
       }
+      this.seen = true;
     } catch (error) {
       this.pulse.textContent = error.message;
     } finally {
@@ -112,12 +114,11 @@ export class TrainingView {
   }
 
   #take(found) {
-    const first = this.next === 0;
     if (found.restarted) this.rows = [];
     this.next = found.next;
     if (!found.rows.length && !found.restarted) return;
     this.rows.push(...found.rows.map(withSpeed));
-    if (!first) this.changedAt = Date.now();
+    if (this.seen) this.changedAt = Date.now();
     this.#draw();
     this.#drawSamples();
   }
