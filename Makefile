@@ -47,6 +47,21 @@ docs: $(VENV)/ready-dev ## Write docs/config.md and docs/cli.md from the code
 bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
 	$(BIN)/python benchmarks/run.py
 
+.PHONY: verl-env
+verl-env: .venvs/verl/ready ## Make verl's own environment, in .venvs/verl (2 GB; the CPU build of torch)
+
+.PHONY: verl-test
+verl-test: .venvs/verl/ready ## Test what jade gives to verl, inside verl
+	.venvs/verl/bin/python -m pytest -W ignore tests/cluster/test_verl_inside.py $(ARGS)
+
+# Not into $(VENV): verl holds torch, transformers and numpy to versions of its own. Never its [vllm]: that needs a GPU.
+.venvs/verl/ready: constraints-cpu.txt pyproject.toml
+	$(PYTHON) -m venv .venvs/verl
+	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check torch $(CPU)
+	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check $(CPU) 'verl==0.9.*' 'TransferQueue>=0.1.10' \
+	  cachetools msgspec pyzmq hypothesis pytest pytest-asyncio -e .
+	@touch $@
+
 .PHONY: install
 install: $(VENV)/ready ## Install into $(VENV) what using jade needs
 

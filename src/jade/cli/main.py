@@ -6,6 +6,7 @@ Exit status: 0 when the verb did its work, 1 when the team failed at it, 2 when 
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -17,6 +18,7 @@ from jade.cli import (
     demo,
     evaluate,
     export,
+    export_verl,
     index,
     mcp,
     plot,
@@ -45,6 +47,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "train": train.command,
     "plot": plot.command,
     "export": export.command,
+    "export-verl": export_verl.command,
     "retrieve-server": retrieve_server.command,
     "world": world.command,
     "demo": demo.command,
@@ -58,8 +61,13 @@ EXTRAS = {
     "local": ("torch", "transformers", "peft", "safetensors", "gguf", "llguidance"),
     "dense": ("sentence_transformers", "faiss"),
     "serve": ("mcp",),
+    "ray": ("ray",),
 }
 """Packages that not everyone needs, by the extra that brings them."""
+
+
+NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Ways in which a disk refuses what was meant to be written."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,7 +103,16 @@ def main() -> None:
         complain(f"the package {missing} is not installed; pip install 'jade-team[{extra}]'")
         sys.exit(2)
     except OSError as error:
-        if error.filename is None:
+        reason = _unwritable(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+        if reason is None:
             raise
-        complain(f"{error.filename}: {error.strerror}")
+        complain(reason)
         sys.exit(2)
+
+
+def _unwritable(error: OSError) -> str | None:
+    """What to say of a disk that takes nothing more, where the error names no file; None of any other error."""
+    is_short = error.errno is None and "requested and" in str(error)  # how numpy says that not all was written
+    if not is_short and error.errno not in NOT_WRITTEN:
+        return None
+    return f"not everything could be written ({error.strerror or error}); make room and run it again"

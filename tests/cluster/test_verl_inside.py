@@ -1,0 +1,296 @@
+# verl and what it brings are in an environment of their own, where no type checker looks.
+# mypy: disable-error-code="import-not-found, import-untyped, misc, no-any-return, unused-ignore"
+"""Inside verl 0.9: its settings, its post-processing, its estimator and its losses, with our team's transitions.
+
+Needs verl's environment: `make verl-env`, then `make verl-test`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("verl", reason="verl is not in this environment; make verl-env, then make verl-test")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+from learn_builders import make_experience, make_step, make_trace, make_transition  # noqa: E402
+from learn_runs import make_config  # noqa: E402
+
+from jade.backbone.chat import ChatFormat  # noqa: E402
+from jade.cli.index import index_documents  # noqa: E402
+from jade.cluster.verl_export import Machines, export_verl  # noqa: E402
+from jade.cluster.verl_loop import StepOutput, check_version, outputs_of  # noqa: E402
+from jade.cluster.vllm import load_tokenizer  # noqa: E402
+from jade.config import Config, CreditConfig, PPOConfig  # noqa: E402
+from jade.corpus.world import make_world, write_world  # noqa: E402
+from jade.errors import ConfigError  # noqa: E402
+from jade.learn.credit.rules import assign_credit  # noqa: E402
+from jade.learn.loss import Now, Old, ppo_loss, token_weights, value_loss  # noqa: E402
+from jade.types import Answer, Malformed, Trace, Transition  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `jade export-verl` writes for a tiny model over a small world."""
+    place = tmp_path_factory.mktemp("verl")
+    write_world(make_world(50, 20, 0), place / "world")
+    index_documents([place / "world" / "pages"], place / "index")
+    train, dev = (str(place / "world" / f"questions.{split}.jsonl") for split in ("train", "dev"))
+    settings = {
+        "retrieval": {"index": str(place / "index")},
+        "learn": {"questions": [train], "dev": [dev], "questions_per_iteration": 2},
+    }
+    return export_verl(make_config(tiny_model, settings), place / "out", Machines(1, 2, 1))
+
+
+@pytest.fixture(scope="module")
+def settings(folder: Path) -> Any:
+    import verl
+    from hydra import compose, initialize_config_dir
+
+    defaults = Path(verl.__file__).parent / "trainer" / "config"
+    with initialize_config_dir(config_dir=str(folder), version_base=None):
+        return compose("jade", overrides=[f"hydra.searchpath=[file://{defaults}]"])
+
+
+def test_the_exported_settings_are_ones_that_verl_accepts(settings: Any) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    assert need_critic(settings)
+    validate_config(settings, use_reference_policy=need_reference_policy(settings), use_critic=True)
+    assert settings.actor_rollout_ref.actor.optim.lr == 1e-3
+    assert settings.actor_rollout_ref.rollout.n == 1
+
+
+def test_verls_dataset_reads_our_questions(settings: Any, folder: Path, tiny_model: Path) -> None:
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    rows = RLHFDataset([str(folder / "train.parquet")], load_tokenizer(str(tiny_model)), settings.data)
+    assert len(rows) > 10
+    assert rows[1]["index"] == 1
+    assert rows[1]["agent_name"] == "jade"
+    assert rows[1]["raw_prompt"][0]["content"] == rows[1]["extra_info"]["question"]
+
+
+@pytest.mark.parametrize("found", ["0.8.3", "0.10.0", "1.0"])
+def test_another_version_of_verl_is_refused(found: str) -> None:
+    check_version("0.9.4")
+    with pytest.raises(ConfigError, match=f"verl {found} is installed"):
+        check_version(found)
+
+
+class ScriptedServers:
+    """verl's server client, answering every prompt with the same text."""
+
+    def __init__(self, chat: ChatFormat, text: str) -> None:
+        self.ids = list(chat.encode_reply(text))
+        self.asked: list[dict[str, Any]] = []
+
+    async def generate(self, *, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
+        from verl.workers.rollout.replica import TokenOutput
+
+        self.asked.append({"ids": prompt_ids, **sampling_params})
+        ids = self.ids[: sampling_params["max_tokens"]]
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), extra_fields={"global_steps": 3})
+
+
+@pytest.fixture
+def loop(settings: Any, folder: Path, tiny_model: Path) -> Any:
+    import hydra.utils
+    from omegaconf import OmegaConf
+    from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
+    from verl.utils.dataset.rl_dataset import RLHFDataset
+
+    tokenizer = load_tokenizer(str(tiny_model))
+    return hydra.utils.instantiate(
+        config=OmegaConf.load(folder / "agent_loop.yaml")[0],
+        trainer_config=DictConfigWrap(settings),
+        server_manager=ScriptedServers(ChatFormat(tokenizer), "<answer>Ada</answer>"),
+        tokenizer=tokenizer,
+        processor=None,
+        hf_model_type="llama",
+        dataset_cls=RLHFDataset,
+        data_config=DictConfigWrap(settings.data),
+        tools=ToolListWrap([]),
+    )
+
+
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "repetition_penalty": 1.0, "logprobs": True}
+QUESTION = {"index": 4, "id": "q", "question": "Who?", "answers": ["Ada"], "dataset": "world", "measured": False}
+
+
+async def test_the_team_works_a_question_with_verls_servers_and_gives_an_output_for_each_call(loop: Any) -> None:
+    outputs = await loop.run(SAMPLING, extra_info=QUESTION, raw_prompt=[], uid="u", session_id=0, global_steps=3)
+    asked = loop.server_manager.asked
+    assert len(outputs) == len(asked) > 1
+    assert all(output.prompt_ids == call["ids"] for output, call in zip(outputs, asked, strict=True))
+    assert all(output.response_ids == loop.server_manager.ids for output in outputs)
+    assert all(len(call["ids"]) <= 400 for call in asked)
+    assert len({call["seed"] for call in asked}) == len(asked)
+    # The planner's answer is no plan and is penalised; the answerer's is right.
+    rewards = {output.extra_fields["role"]: output.own_reward for output in outputs}
+    assert rewards["AG"] == 1.0
+    assert rewards["P"] == 0.0
+    assert outputs[-1].extra_fields["reward_extra_info"]["acc"] == 1.0
+
+
+async def test_a_question_of_which_nothing_can_be_learned_is_still_counted(loop: Any) -> None:
+    async def fail(**how: Any) -> None:
+        raise RuntimeError("the server is gone")
+
+    loop.server_manager.generate = fail
+    (output,) = await loop.run(SAMPLING, extra_info=QUESTION, raw_prompt=[], uid="u", session_id=0)
+    assert output.response_mask == [0]
+    assert output.own_reward == 0.0
+    assert output.extra_fields["reward_extra_info"]["failed"] == 1.0
+
+
+def penalised_trace() -> Trace:
+    """Three calls of which the second is malformed; the answer is right."""
+    steps = [
+        make_step(1, "P", ids=(4, 5, 6)),
+        make_step(2, "QR", ids=(7, 8), action=Malformed("no query")),
+        make_step(3, "AG", ids=(9,), action=Answer("Ada")),
+    ]
+    return make_trace(steps)
+
+
+def config_of(rule: str) -> Config:
+    return Config.model_validate({"learn": {"credit": {"rule": rule}}})
+
+
+OWN = {"shared": [1.0, 0.0, 1.0], "trajectory": [0.0, 0.0, 1.0]}
+
+
+@pytest.fixture(scope="module")
+def queue() -> Iterator[Any]:
+    """verl's transfer queue, as its trainer starts it."""
+    import ray
+    import transfer_queue
+
+    # Its actors claim CPUs of their own; these are names for what is shared, and more than the machine has.
+    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False)
+    try:
+        transfer_queue.init()
+        yield transfer_queue
+        transfer_queue.close()
+    finally:
+        ray.shutdown()
+
+
+def put_through_verl(outputs: Sequence[Any], uid: str, queue: Any) -> list[torch.Tensor]:
+    """The rewards that verl's trainer would read after verl's own post-processing."""
+    from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+
+    worker_class = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+    worker = object.__new__(worker_class)
+    worker.processor, worker.distillation_enabled, worker.reward_loop_worker_handles = None, False, None
+    fields = {"uid": uid, "session_id": 0, "global_steps": 1, "raw_prompt": []}
+    asyncio.run(worker._agent_loop_postprocess(list(outputs), False, **fields))
+    keys = [f"{uid}_0_{number}" for number in range(len(outputs))]
+    found = queue.kv_batch_get(keys=keys, partition_id="train", select_fields=["rm_scores", "rollout_log_probs"])
+    return list(found["rm_scores"].unbind())
+
+
+@pytest.mark.parametrize("rule", OWN)
+def test_every_steps_own_reward_survives_verls_post_processing(rule: str, queue: Any) -> None:
+    outputs = outputs_of(penalised_trace(), config_of(rule))
+    scores = put_through_verl(outputs, f"ours-{rule}", queue)
+    assert [float(row[-1]) for row in scores] == pytest.approx(OWN[rule])
+    assert [float(row.sum()) for row in scores] == pytest.approx(OWN[rule])
+
+
+def test_without_our_output_verl_copies_the_last_reward_onto_all(queue: Any) -> None:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+
+    outputs = outputs_of(penalised_trace(), config_of("shared"))
+    plain = [AgentLoopOutput(**output.model_dump(exclude={"own_reward"})) for output in outputs]
+    assert [float(row[-1]) for row in put_through_verl(plain, "plain", queue)] == [1.0, 1.0, 1.0]
+
+
+# B = transitions, T = the longest one's tokens
+def padded(rows: Sequence[Any]) -> torch.Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(np.array(row)).double() for row in rows], batch_first=True)
+
+
+def transitions_and_values() -> tuple[list[Transition], list[Any]]:
+    draw = np.random.default_rng(0)
+    lengths, penalties = [3, 1, 4, 2, 5], [0.0, -1.0, 0.0, 0.0, -1.0]
+    transitions = [
+        make_transition("t" if n < 3 else "u", str(n), num_tokens=length, outcome=0.7, cost=0.1, penalty=penalty)
+        for n, (length, penalty) in enumerate(zip(lengths, penalties, strict=True))
+    ]
+    transitions = [replace(t, logprobs=tuple(draw.normal(-1, 0.3, len(t.action_ids)).tolist())) for t in transitions]
+    return transitions, [draw.normal(0, 1, length) for length in lengths]
+
+
+@pytest.mark.parametrize(("rule", "lam"), [("shared", 1.0), ("shared", 0.9), ("trajectory", 1.0)])
+def test_verls_advantages_and_returns_equal_ours(rule: str, lam: float) -> None:
+    from verl.trainer.ppo.core_algos import compute_gae_advantage_return
+
+    from jade.cluster.verl_rewards import RULES
+
+    transitions, values = transitions_and_values()
+    traces = ["t", "u"]
+    rewards = [r for trace in traces for r in RULES[rule]([t for t in transitions if t.trace == trace])]
+    rows = [[0.0] * (len(value) - 1) + [reward] for value, reward in zip(values, rewards, strict=True)]
+    mask_BT = padded([np.ones(len(value)) for value in values])
+    theirs, returns = compute_gae_advantage_return(padded(rows), padded(values), mask_BT, 1.0, lam)
+    cfg = CreditConfig(rule=rule, lam=lam)
+    ours = assign_credit(make_experience(transitions), values, cfg)
+    assert (returns * mask_BT).numpy() == pytest.approx(padded(ours.returns).numpy())
+    # verl divides by the deviation of a sample (n - 1), we by that of the batch (n).
+    count = int(mask_BT.sum())
+    scale = np.sqrt((count - 1) / count)
+    assert (theirs * mask_BT).numpy() == pytest.approx(padded(ours.advantages).numpy() * scale, abs=1e-6)
+
+
+@pytest.mark.parametrize("weigh", ["token", "call"])
+def test_verls_policy_loss_and_value_loss_equal_ours(settings: Any, weigh: Any) -> None:
+    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, compute_value_loss
+    from verl.utils.config import omega_conf_to_dataclass
+
+    from jade.cluster.verl_export import AGGREGATES
+
+    transitions, values = transitions_and_values()
+    draw = np.random.default_rng(1)
+    lengths = [len(value) for value in values]
+    new, advantages, returns = ([draw.normal(size=length) for length in lengths] for _ in range(3))
+    old = [np.array(t.logprobs) for t in transitions]
+    now = [row + 0.5 * step for row, step in zip(old, new, strict=True)]
+    mask_BT = padded([np.ones(length) for length in lengths])
+    actor = omega_conf_to_dataclass(settings.actor_rollout_ref.actor)
+    how = {"loss_agg_mode": AGGREGATES[weigh]}
+    theirs, _ = compute_policy_loss_vanilla(padded(old), padded(now), padded(advantages), mask_BT, config=actor, **how)
+    fit, _ = compute_value_loss(padded(new), padded(returns), padded(values), mask_BT, 0.5, **how)
+    flat = {name: torch.as_tensor(np.concatenate(rows)) for name, rows in locals().items() if name in FLAT}
+    loss = ppo_loss(
+        Now(flat["now"], torch.zeros_like(flat["now"])),
+        Old(flat["old"], flat["values"], flat["advantages"], flat["returns"]),
+        PPOConfig(clip=actor.clip_ratio),
+    )
+    weights = token_weights(lengths, [t.role for t in transitions], weigh)
+    weight_N = torch.as_tensor(np.repeat(weights, lengths))
+    assert float(theirs) == pytest.approx(float((weight_N * loss.policy_N).sum()))
+    ours = value_loss(flat["new"], flat["values"], flat["returns"], 0.5)
+    assert float(fit) == pytest.approx(float((weight_N * ours).sum()))
+
+
+FLAT = ("now", "old", "values", "advantages", "returns", "new")
+
+
+def test_an_outputs_reward_is_its_own_whatever_is_written_to_it() -> None:
+    outputs = outputs_of(penalised_trace(), config_of("shared"))
+    for output in outputs:
+        assert isinstance(output, StepOutput)
+        output.reward_score = 9.0
+    assert [float(output.as_dict()["rm_scores"][-1]) for output in outputs] == [1.0, 0.0, 1.0]
+    assert all("own_reward" not in output.as_dict() for output in outputs)
