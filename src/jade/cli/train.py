@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jade.cli.options import Overrides, config_from
+from jade.errors import ConfigError
 
 if TYPE_CHECKING:
     from jade.config import Config
@@ -19,11 +21,33 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in th
 Minutes = Annotated[float | None, typer.Option(help="Stop after this time, with a checkpoint, to be resumed.")]
 
 
+class Backend(StrEnum):
+    """What runs the processes of a run."""
+
+    local = "local"
+    torchrun = "torchrun"
+    ray = "ray"
+
+
+Engine = Annotated[
+    Backend, typer.Option(help="In this process; in several of this machine (torchrun); or on a Ray cluster.")
+]
+Workers = Annotated[
+    int, typer.Option(min=1, help="Learners of --backend torchrun or ray; the batch is shared by them.")
+]
+Address = Annotated[
+    str | None, typer.Option(help="A Ray cluster (HOST:PORT, or auto). Not given: Ray is started on this machine.")
+]
+
+
 def command(
-    config: Annotated[Path, typer.Argument(help="A TOML file with a [learn] section; see runs/.")],
+    config: Annotated[Path, typer.Argument(help="A TOML file with a section `learn`; see runs/.")],
     out: RunFolder = None,
     resume: Resume = False,
     minutes: Minutes = None,
+    backend: Engine = Backend.local,
+    workers: Workers = 1,
+    address: Address = None,
     settings: Overrides = None,
 ) -> None:
     """Train the team: roll out, reward, update, again."""
@@ -36,7 +60,14 @@ def command(
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)
     with watch(console) as spectator:
-        progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes))
+        if backend is Backend.local:
+            _refuse_cluster_options(workers, address)
+            progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes))
+        else:
+            from jade.cluster.launch import train_on
+            from jade.cluster.member import Task
+
+            progress = train_on(backend.value, Task(chosen, folder, minutes, resume), spectator, workers, address)
     console.print(f"{progress.iteration} iterations done; the run is in {folder}", markup=False, soft_wrap=True)
 
 
@@ -50,6 +81,12 @@ async def _train(config: Config, folder: Path, spectator: Spectator, resume: boo
         assemble = open_crew
     async with open_run(config, folder, spectator, resume=resume, assemble=assemble) as run:
         return await run.train(minutes)
+
+
+def _refuse_cluster_options(workers: int, address: str | None) -> None:
+    if workers > 1 or address is not None:
+        named = f"--workers {workers}" if workers > 1 else f"--address {address}"
+        raise ConfigError(f"{named} needs --backend torchrun or --backend ray")
 
 
 def folder_for(config: Path) -> Path:

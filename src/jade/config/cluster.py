@@ -12,11 +12,11 @@ class ClusterConfig(Section):
     """Rollout actors of `--backend ray`; 0 is one for each learner."""
     cpus_per_learner: float = Field(1.0, gt=0.0)
     """Cores that Ray sets aside for a learner."""
-    gpus_per_learner: float = Field(0.0, ge=0.0)
-    """GPUs for a learner; 0 learns on the CPU."""
+    gpus_per_learner: float | None = Field(None, ge=0.0)
+    """GPUs for a learner; 0 learns on the CPU, and not given takes what the cluster has."""
     cpus_per_actor: float = Field(1.0, gt=0.0)
     """Cores for a rollout actor."""
-    gpus_per_actor: float = Field(0.0, ge=0.0)
-    """GPUs for a rollout actor; parts of one may be given, 0 samples on the CPU."""
+    gpus_per_actor: float | None = Field(None, ge=0.0)
+    """GPUs for a rollout actor, in the same way; parts of one may be given."""
     restarts: int = Field(3, ge=0)
     """How often learners are started again, from the last checkpoint, after one of them died."""

@@ -1,0 +1,153 @@
+"""Ray, started on this machine or joined where it runs, and found to have room for a run before any work is done."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from jade.backbone.weights import resolve_weights
+from jade.cluster.machine import (
+    Machine,
+    check_memory,
+    check_versions,
+    count_weights,
+    installed_versions,
+    this_machine,
+)
+from jade.config import Config
+from jade.errors import ConfigError
+
+ANSWER_SECONDS = 10.0
+SMALLEST_STORE_BYTES = 200_000_000
+HELD_VERSIONS = 2
+"""Versions of the weights that may be in the object store at once: the one in use and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What each process of a run is given."""
+
+    learners: int
+    actors: int
+    gpus_per_learner: float
+    gpus_per_actor: float
+    config: Config
+
+    @property
+    def learner(self) -> dict[str, float]:
+        return {"CPU": self.config.cluster.cpus_per_learner, "GPU": self.gpus_per_learner}
+
+    @property
+    def actor(self) -> dict[str, float]:
+        return {"CPU": self.config.cluster.cpus_per_actor, "GPU": self.gpus_per_actor}
+
+    def needed(self, kind: str) -> float:
+        return self.learners * self.learner[kind] + self.actors * self.actor[kind]
+
+
+@contextmanager
+def connected(config: Config, workers: int, address: str | None) -> Iterator[Room]:
+    """A cluster that has all a run needs. One that was started here ends with the block."""
+    actors = config.cluster.actors or workers
+    if address is None:
+        _start(config, workers, actors)
+    else:
+        _join(address)
+    try:
+        machines = survey(limited=address is not None)
+        check_versions(installed_versions(), machines)
+        check_memory(config, machines, workers, actors)
+        room = make_room(config, workers, actors, ray.cluster_resources())
+        yield room
+    finally:
+        ray.shutdown()
+
+
+def _start(config: Config, workers: int, actors: int) -> None:
+    cpus = workers * config.cluster.cpus_per_learner + actors * config.cluster.cpus_per_actor
+    weights = 4 * count_weights(resolve_weights(config.backbone.model))
+    _init(
+        # Cores are what Ray counts, not what it binds to: a run fits on any one machine.
+        num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+        object_store_memory=SMALLEST_STORE_BYTES + HELD_VERSIONS * weights,
+        include_dashboard=False,
+    )
+
+
+def _join(address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if address != "auto" and (not colon or not port.isdecimal() or "/" in host):
+        raise ConfigError(f"--address: {address!r} is not HOST:PORT; give a Ray cluster's own (its port is often 6379)")
+    try:
+        if address != "auto":
+            socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+        _init(address=address)
+    except (OSError, RuntimeError, ValueError) as error:
+        why = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"--address: no Ray cluster answers at {address} ({why}); start one there with `ray start --head`"
+        ) from None
+
+
+def _init(**settings: Any) -> None:
+    # Ray would announce a change of its defaults, and report its use to its makers.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+
+
+def survey(*, limited: bool) -> list[Machine]:
+    """Every machine of the cluster, as it sees itself; with the memory that Ray may give out there, if asked."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    looks = [_look_around(node, limited) for node in nodes]
+    machines = []
+    for node, look in zip(nodes, looks, strict=True):
+        try:
+            machines.append(ray.get(look))
+        except ray.exceptions.RayError as error:
+            reason = next((line for line in reversed(str(error).splitlines()) if line.strip()), type(error).__name__)
+            version = installed_versions()["jade-team"]
+            raise ConfigError(
+                f"machine {node['NodeManagerHostname']} cannot take part ({reason.strip()}); "
+                f"install jade-team {version} there"
+            ) from None
+    return machines
+
+
+def _look_around(node: Mapping[str, Any], limited: bool) -> Any:
+    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    look: Any = ray.remote(this_machine)
+    look = look.options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+    return look.remote(int(node["Resources"].get("memory", 0)) if limited else 0)
+
+
+def make_room(config: Config, learners: int, actors: int, there_is: Mapping[str, float]) -> Room:
+    """Cores and GPUs for every process; raises when there are not enough."""
+    gpus = there_is.get("GPU", 0.0)
+    share = _gpu_share(learners, actors, gpus)
+    learner, actor = config.cluster.gpus_per_learner, config.cluster.gpus_per_actor
+    room = Room(learners, actors, share if learner is None else learner, share if actor is None else actor, config)
+    for kind in ("CPU", "GPU"):
+        if room.needed(kind) > there_is.get(kind, 0.0):
+            raise ConfigError(
+                f"cluster: {learners} learners and {actors} actors need {room.needed(kind):g} {kind}s and there are "
+                f"{there_is.get(kind, 0.0):g}; set --workers, cluster.actors or cluster.{kind.lower()}s_per_learner"
+            )
+    return room
+
+
+def _gpu_share(learners: int, actors: int, gpus: float) -> float:
+    """One each if there are enough. A learner alone may share; several may not, since they speak GPU to GPU."""
+    processes = learners + actors
+    if gpus >= processes or gpus == 0:
+        return float(gpus > 0)
+    return 1 / math.ceil(processes / gpus) if learners == 1 else 1.0

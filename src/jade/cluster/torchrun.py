@@ -1,0 +1,122 @@
+"""`--backend torchrun`: the same loop in several processes, started and kept alive by torch's own launcher.
+
+Without more, the processes are started on this machine. Where `torchrun` has started this process already (on several
+machines, say), it takes its place among the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from jade.cluster.machine import check_memory, check_versions, installed_versions, this_machine
+from jade.cluster.member import PATIENCE, Task, assembly, progress_in, share_cores, take_part
+from jade.cluster.watch import watching
+from jade.errors import JadeError, TrainingStopped
+from jade.learn.check import check_training
+from jade.learn.checkpoint import Progress
+from jade.learn.open import claim
+from jade.learn.ranks import agree, is_first, num_ranks, pool
+from jade.learn.show import Spectator
+
+
+def train_with_torchrun(task: Task, spectator: Spectator, workers: int) -> Progress:
+    """Train in `workers` processes, or as one of those that `torchrun` has started."""
+    check_training(task.config)
+    if "RANK" in os.environ:
+        return _join(task, spectator)
+    check_memory(task.config, [this_machine()], workers, workers)
+    claim(task.config, task.folder, task.resume)
+    with watching(task.folder, spectator, task.config.learn.iterations):
+        _launch(task, workers)
+    return progress_in(task.folder)
+
+
+def _launch(task: Task, workers: int) -> None:
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=task.config.cluster.restarts,
+    )
+    # The launcher prints each failure at length; what became of the run is said once, here.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        outcomes: dict[int, TrainingStopped | None] = elastic_launch(settings, work)(task)
+    except ChildFailedError as failed:
+        raise _explained(failed) from None
+    if outcomes[0] is not None:
+        raise outcomes[0]
+
+
+def _explained(failed: ChildFailedError) -> JadeError:
+    """The first failure, in one line."""
+    number, failure = failed.get_first_failure()
+    message = failure.message if isinstance(failure.message, str) else failure.message["message"]
+    why = " ".join(message.split()) or f"exit code {failure.exitcode}"
+    return TrainingStopped(f"learner {number} died too often ({why}); give --resume to go on from the last checkpoint")
+
+
+@record
+def work(task: Task) -> TrainingStopped | None:
+    """One of the processes that were started here."""
+    with joined():
+        share_cores(task.config, num_ranks())
+        return take_part(placed(task), assembly(task.config))
+
+
+def _join(task: Task, spectator: Spectator) -> Progress:
+    """One of the processes that torchrun has started, perhaps on several machines."""
+    with joined():
+        machines = pool(this_machine())
+        check_versions(agree(installed_versions()), machines)
+        problem = agree(_claimed(task) if is_first() else None)
+        if problem is not None:
+            raise problem
+        share_cores(task.config, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        stopped = take_part(placed(task), assembly(task.config), spectator if is_first() else None)
+        if stopped is not None:
+            raise stopped
+        return agree(progress_in(task.folder) if is_first() else Progress())
+
+
+def _claimed(task: Task) -> JadeError | None:
+    try:
+        claim(task.config, task.folder, task.resume)
+    except JadeError as error:
+        return error
+    return None
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Be a member of the process group that the environment names."""
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def placed(task: Task) -> Task:
+    """Each process on a machine with several GPUs has its own."""
+    backbone = task.config.backbone
+    if backbone.device not in ("auto", "cuda") or not torch.cuda.is_available():
+        return task
+    here = backbone.model_copy(update={"device": f"cuda:{os.environ.get('LOCAL_RANK', '0')}"})
+    return replace(task, config=task.config.model_copy(update={"backbone": here}))

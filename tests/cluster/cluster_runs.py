@@ -1,0 +1,55 @@
+"""Builders of whole runs that can be started in other processes: all they need is on the disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from learn_runs import make_config, merge
+
+from jade.cli.index import index_documents
+from jade.config import Config
+from jade.corpus.world import make_world, write_world
+from jade.learn.journal import read_journal
+from jade.learn.open import open_run
+from jade.learn.show import Silent
+
+TEAM, CREDIT = "terse_team.py", "mortal_credit.py"
+
+
+def write_material(folder: Path) -> Path:
+    """A small world with its pages indexed, and code of one's own for the team and for its credit."""
+    for name in (TEAM, CREDIT):
+        shutil.copy(Path(__file__).with_name(name), folder / name)
+    write_world(make_world(50, 40, 0), folder / "world")
+    index_documents([folder / "world" / "pages"], folder / "index")
+    return folder
+
+
+def make_cluster_config(tiny_model: Path, material: Path, settings: Mapping[str, Any] | None = None) -> Config:
+    """Two iterations of four questions each; one thread, so that every process computes as every other does."""
+    base = {
+        "backbone": {"threads": 1},
+        "retrieval": {"index": str(material / "index"), "inline": True, "k": 1},
+        "budget": {"rounds": 2, "calls": 3},
+        "team": {"extensions": [str(material / TEAM)]},
+        "learn": {
+            "questions": [str(material / "world" / "questions.train.jsonl")],
+            "iterations": 2,
+            "questions_per_iteration": 4,
+            "credit": {"rule": f"{material / CREDIT}:trajectory"},
+        },
+    }
+    return make_config(tiny_model, merge(base, settings or {}))
+
+
+async def train_here(config: Config, folder: Path) -> None:
+    async with open_run(config, folder, Silent()) as run:
+        await run.train()
+
+
+def numbers(folder: Path) -> list[dict[str, Any]]:
+    """The figures of the journal, without what a clock says."""
+    return [{k: v for k, v in row.items() if k != "kind" and "seconds" not in k} for row in read_journal(folder)]
