@@ -119,6 +119,12 @@ def test_every_pooled_run_is_also_shown_by_itself(pooled: Board) -> None:
     assert runs_table(board_of(*(str(run) for run in pooled.runs))) is None
 
 
+def test_the_prices_a_planner_was_told_are_among_the_facts(tmp_path: Path) -> None:
+    write_answers(tmp_path / "low", {"nq": [RIGHT]}, prices={"alpha": 0.2, "beta": 0.1})
+    facts = dict(compose(board_of(str(tmp_path / "low")), DOUBT).facts)
+    assert ", prices 0.2 a turn and 0.1 a search;" in facts["run “low”"]
+
+
 def test_costs_failures_and_times_are_of_all_runs(pooled: Board) -> None:
     assert texts(cost_table(pooled))["joint"] == ["1.00", "1.00", "1.00", "100", "10.0", "1.00", "0.57"]
     assert texts(failure_table(pooled))["joint"][0] == "50.0"

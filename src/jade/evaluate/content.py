@@ -90,8 +90,14 @@ def _run_fact(run: Mapping[str, Any]) -> str:
     return (
         f"model {settings['backbone']['model']}, {f'index {index}' if index else 'no index'}, "
         f"k {settings['retrieval']['k']}, split {settings['split']}, {limit}, seed {settings['seed']}, "
-        f"temperature {settings['sampling']['temperature']}; {versions}"
+        f"temperature {settings['sampling']['temperature']}{_prices(settings)}; {versions}"
     )
+
+
+def _prices(settings: Mapping[str, Any]) -> str:
+    """What the planner was told that turns and searches cost, where it was told."""
+    prices = settings.get("prices")
+    return f", prices {prices['alpha']} a turn and {prices['beta']} a search" if prices else ""
 
 
 def _noun(board: Board) -> str:
