@@ -69,6 +69,15 @@ def _nested(path: str, dice: random.Random) -> bytes:
     return b'{"question":' + b"[" * depth + b"]" * depth + b',"messages":' + b'{"a":' * 50 + b"1" + b"}" * 50 + b"}"
 
 
+def test_a_question_of_a_million_characters_is_413_and_costs_no_call() -> None:
+    crew = make_crew()
+    with serving(make_app(crew)) as url:
+        for size in (4001, 900_000, 2_000_000):
+            assert httpx.post(f"{url}/v1/ask", json={"question": "x" * size}).status_code == 413, size
+        assert httpx.post(f"{url}/v1/ask", json={"question": "x" * 4000}).status_code == 200
+    assert num_calls(crew) == 4
+
+
 STRANGE = ("<script>alert(1)</script>", "a\x00b", "\u202eright to left", "😀" * 200, "'; DROP TABLE x")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, serving
 from trace_builders import make_traces, write_evaluation, write_training
 
-from jade.engine.record import append_traces
+from jade.engine.record import append_traces, trace_to_json
 from jade.errors import TraceUnreadable
 from jade.serve.curves import read_curves
 from jade.serve.keys import Keyring
@@ -136,6 +138,75 @@ def test_a_journal_that_was_cut_back_is_told(tmp_path: Path) -> None:
 def test_no_path_leads_out_of_the_library(http: httpx.Client) -> None:
     for path in ("/runs/..%2f..%2fetc/rows", "/runs/jade/traces/..%2f..%2frun.json", "/runs/%2e%2e/rows"):
         assert http.get(path).status_code == 404, path
+    for name in ("../bench", "/etc/passwd", "bench/jade", "..", ".", "*", "notes.txt", "jade\x00"):
+        compared = http.get("/compare", params={"before": name, "after": "jade"})
+        assert compared.status_code == 404, name
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/ui/../app.py",
+        "/ui/%2e%2e/app.py",
+        "/ui/..%2fapp.py",
+        "/ui//etc/passwd",
+        "/ui/js/..%5c..%5capp.py",
+        "/v1/runs/../../ui/../app.py",
+    ],
+)
+def test_the_page_serves_its_own_files_only(http: httpx.Client, target: str) -> None:
+    """Sent as it stands: a client would tidy the dots away."""
+    with closing(HTTPConnection(http.base_url.host, http.base_url.port)) as raw:
+        raw.putrequest("GET", target, skip_host=False)
+        raw.endheaders()
+        response = raw.getresponse()
+        body = response.read()
+    assert response.status == 404, body[:200]
+    assert b"import" not in body
+    assert b"root:" not in body
+
+
+def test_a_link_in_a_folder_of_runs_is_not_a_way_to_other_files(tmp_path: Path) -> None:
+    """What a folder holds is looked at for what it is: a secret is no trace file, wherever a link points."""
+    (tmp_path / "secret").write_text("root:x:0:0\n")
+    append_traces(tmp_path / "runs" / "asked.jsonl", make_traces())
+    (tmp_path / "runs" / "link.jsonl").symlink_to(tmp_path / "secret")
+    assert [run.name for run in Library([tmp_path / "runs"]).runs()] == ["asked"]
+
+
+def broken_traces() -> list[str]:
+    """Lines that are JSON and nearly traces, with fields of the wrong type or value."""
+    sound = trace_to_json(make_traces()[1])
+    wrong: list[dict[str, Any]] = [
+        {"question": {**sound["question"], "answers": [1, 2]}},
+        {"question": {**sound["question"], "answers": ["Lune"], "text": None}},
+        {"steps": [{**sound["steps"][0], "generation": {"text": 7, "logprobs": ["x"]}}]},
+        {"steps": [{**sound["steps"][0], "applied": {"kind": "Selection", "indices": [99]}}]},
+        {"steps": [{**sound["steps"][0], "observation": {"question": "x", "passages": [10**6]}}]},
+        {"nodes": [{"id": 3}]},
+        {"usage": {"seconds": float("nan")}},
+        {"usage": "nothing"},
+        {"effort": {"alpha": float("inf"), "beta": "x"}},
+        {"citations": [{"passage": -99}]},
+        {"answer": {"deep": []}},
+        {"schema": 99},
+    ]
+    return [json.dumps({**sound, **change, "id": f"t{number}"}) for number, change in enumerate(wrong)]
+
+
+def test_traces_of_a_foreign_hand_are_shown_or_refused_never_a_crash(tmp_path: Path) -> None:
+    lines = broken_traces()
+    (tmp_path / "odd.jsonl").write_text("\n".join(lines) + "\n")
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path / "odd.jsonl")]), Keyring())
+    with serving(app) as url, httpx.Client(base_url=f"{url}/v1") as http:
+        rows = get(http, "/runs/odd/rows", sort="seconds")["rows"]
+        statuses = {row["key"]: http.get(f"/runs/odd/traces/{row['key']}").status_code for row in rows}
+        for params in ({"q": "lune 99"}, {"sort": "score"}, {"flag": "error"}, {"verdict": "right"}):
+            assert http.get("/runs/odd/rows", params=params).status_code == 200, params
+        assert http.get("/compare", params={"before": "odd", "after": "odd"}).status_code == 200
+    assert len(rows) == len(lines)
+    assert set(statuses.values()) <= {200, 422}, statuses
+    assert 200 in statuses.values()
 
 
 def test_a_run_that_begins_later_appears_by_itself(tmp_path: Path) -> None:

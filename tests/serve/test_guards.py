@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ import pytest
 from serve_builders import SIMPLE, make_app, make_config, make_crew, num_calls, serving
 
 from jade.errors import ConfigError
+from jade.serve.app import PAGE_FOLDER
 from jade.serve.guard import Bucket
 from jade.serve.keys import Keyring, check_exposure, read_keys
 
@@ -126,6 +128,33 @@ def test_a_foreign_host_name_on_the_loopback_is_turned_away() -> None:
         "jade.test:1": 200,
         "": 421,
     }
+
+
+def test_the_page_has_no_inline_script_or_style_and_loads_nothing_from_elsewhere() -> None:
+    """What the policy forbids must not be there in the first place, or the page would break."""
+    files = [path for path in PAGE_FOLDER.rglob("*") if path.suffix in (".html", ".js", ".css", ".svg")]
+    assert len(files) > 20
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), path
+        assert not re.search(
+            r"\binnerHTML\b|\bouterHTML\b|insertAdjacentHTML|\beval\(|new Function|document\.write", text
+        ), path
+        if path.suffix == ".html":
+            assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|javascript:", text), path
+
+
+def test_every_module_of_the_page_is_fetched_at_once() -> None:
+    """Modules that are found one behind the other cost a round each."""
+    page = (PAGE_FOLDER / "index.html").read_text(encoding="utf-8")
+    named = set(re.findall(r'/ui/js/([\w.]+)"', page))
+    wanted, found = ["main.js"], set[str]()
+    while wanted:
+        name = wanted.pop()
+        found.add(name)
+        text = (PAGE_FOLDER / "js" / name).read_text(encoding="utf-8")
+        wanted += set(re.findall(r'from "\./([\w.]+)"', text)) - found
+    assert named == found
 
 
 def test_every_response_carries_the_security_headers() -> None:

@@ -79,6 +79,43 @@ def server_process(delay_seconds: float) -> Iterator[tuple[subprocess.Popen[str]
         process.stdout.close()
 
 
+def test_told_to_stop_it_finishes_a_stream_too() -> None:
+    heard: list[str] = []
+
+    def listen(url: str) -> None:
+        with httpx.stream("POST", f"{url}/v1/ask", json={"question": SIMPLE, "stream": True}, timeout=20) as reply:
+            heard.extend(reply.iter_lines())
+
+    with server_process(delay_seconds=0.3) as (process, url):
+        listening = threading.Thread(target=listen, args=(url,))
+        listening.start()
+        while "event: began" not in heard:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        listening.join(timeout=20)
+        assert process.wait(timeout=10) == 0
+    assert "event: answer" in heard
+
+
+def test_told_twice_it_leaves_at_once() -> None:
+    with server_process(delay_seconds=30) as (process, url):
+        asking = threading.Thread(target=lambda: _ask_in_vain(url))
+        asking.start()
+        while "jade_questions_active 1" not in httpx.get(f"{url}/metrics").text:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert process.poll() is None, "the first is a request"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=10) is not None
+        asking.join(timeout=20)
+
+
+def _ask_in_vain(url: str) -> None:
+    with pytest.raises(httpx.HTTPError):
+        httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=60).raise_for_status()
+
+
 def test_told_to_stop_it_finishes_what_is_running() -> None:
     answers: list[httpx.Response] = []
     with server_process(delay_seconds=0.3) as (process, url):

@@ -95,6 +95,38 @@ def test_serve_answers_over_a_real_index_and_survives_its_model(index: Path, tmp
             assert httpx.get(f"{url}/healthz").status_code == 200
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=20) == 0
+            assert process.stderr is not None
+            assert KEY not in process.stderr.read(), "a key is never logged"
+
+
+def test_an_effort_given_at_the_start_holds_for_every_question(index: Path) -> None:
+    with serving(model_app()) as address:
+        options = ("--index", str(index), "--model", f"{address}/v1#scripted", "--port", "0", "--effort", "low")
+        with jade("serve", *options, JADE_API_KEYS="") as process:
+            url = address_of(process)
+            usual = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=20).json()
+            wished = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE, "effort": "high"}, timeout=20).json()
+    assert usual["trace"]["effort"] == {"alpha": 0.2, "beta": 0.2}
+    assert wished["trace"]["effort"] == {"alpha": 0.0, "beta": 0.0}
+
+
+async def test_mcp_serves_an_agent_over_stdio(index: Path, tmp_path: Path) -> None:
+    """The verb itself, a real index, a model behind a URL, and the official client."""
+    mcp = pytest.importorskip("mcp", reason="the package mcp is not installed")
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    traces = tmp_path / "traces.jsonl"
+    with serving(model_app()) as address:
+        call = ["-c", "from jade.cli.main import main; main()", "mcp", "--index", str(index), "--traces", str(traces)]
+        server = StdioServerParameters(command=sys.executable, args=[*call, "--model", f"{address}/v1#scripted"])
+        async with mcp.Client(stdio_client(server)) as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            answered = await client.call_tool("ask", {"question": NESTED, "effort": "high"})
+            found = await client.call_tool("search", {"query": "Brackwater harbour", "limit": 1})
+    assert sorted(tools) == ["ask", "search"]
+    assert answered.structured_content["answer"] == "Lune"
+    assert found.structured_content["passages"][0]["title"] == "Brackwater"
+    assert json.loads(traces.read_text())["effort"] == {"alpha": 0.0, "beta": 0.0}
 
 
 def test_a_server_whose_model_is_not_there_says_so(index: Path) -> None:
