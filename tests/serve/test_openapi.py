@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from serve_builders import make_app, make_config, make_crew, serving
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-NUM_EXAMPLES = 10
+NUM_EXAMPLES = int(os.environ.get("JADE_FUZZ_EXAMPLES", "10"))
+"""Requests of each kind to each endpoint."""
 
 
 @pytest.fixture(scope="module")
