@@ -74,12 +74,16 @@ class Board:
 
     @property
     def means(self) -> list[Slice]:
-        """All together; before that the two kinds, where there are both and one alone would not say it."""
+        """All together; before that the two kinds, where there are both. What one column says already is no mean."""
         kinds = [_of_kind(self.benchmarks, several) for several in (False, True)]
         titles = ("single-hop", "multi-hop")
         both = all(kinds) and sum(map(len, kinds)) > 2
         parts = [Slice(title, names) for title, names in zip(titles, kinds, strict=True) if both and len(names) > 1]
-        return [*parts, Slice("mean", self.benchmarks)]
+        return [*parts, self.whole] if len(self.benchmarks) > 1 else []
+
+    @property
+    def whole(self) -> Slice:
+        return Slice("mean", self.benchmarks)
 
     @property
     def k(self) -> int:

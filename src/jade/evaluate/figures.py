@@ -111,7 +111,7 @@ class Point:
 
 def _point(column: Column, board: Board, doubt: Doubt) -> Point:
     cells = column.over(board.benchmarks) or []
-    found = estimate(f1_groups(column, board.means[-1]) or {}, doubt.resamples, doubt.seed)
+    found = estimate(f1_groups(column, board.whole) or {}, doubt.resamples, doubt.seed)
     cost = {
         "retrievals": float(np.mean([cell.cost("retrievals") for cell in cells])),
         "tokens": float(np.mean([cell.tokens for cell in cells])),

@@ -26,14 +26,21 @@ def _about(column: Column) -> Iterator[str]:
     searched = [record.cost["retrievals"] > 0 for cell in cells for record in cell.records]
     if column.method in METHODS and METHODS[column.method].needs_index and sum(searched) < SELDOM * len(searched):
         yield f"{title} searched for {sum(searched)} of {len(searched)} answers"
+    if unread := list(_unread(column)):
+        yield f"malformed outputs of {title}: {', '.join(unread)}"
+    failed = sum(record.error is not None for cell in cells for record in cell.records)
+    if failed:
+        yield f"{failed} of {len(searched)} questions of {title} failed and score 0"
+
+
+def _unread(column: Column) -> Iterator[str]:
+    """The roles that have not learned their format, each with its share of malformed outputs."""
+    cells = list(column.cells.values())
     for role in sorted({role for cell in cells for role in cell.malformed()}):
         counts = [cell.malformed().get(role, (0, 0)) for cell in cells]
         broken, written = sum(bad for bad, _ in counts), sum(count for _, count in counts)
         if broken > OFTEN_MALFORMED * written:
-            yield f"{100 * broken / written:.0f} % of the {role} outputs of {title} were malformed"
-    failed = sum(record.error is not None for cell in cells for record in cell.records)
-    if failed:
-        yield f"{failed} of {len(searched)} questions of {title} failed and score 0"
+            yield f"{role} {100 * broken / written:.0f} %"
 
 
 def _same_answers(columns: Sequence[Column]) -> Iterator[str]:
