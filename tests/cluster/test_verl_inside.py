@@ -8,6 +8,11 @@ Needs verl's environment: `make verl-env`, then `make verl-test`.
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -294,3 +299,20 @@ def test_an_outputs_reward_is_its_own_whatever_is_written_to_it() -> None:
         output.reward_score = 9.0
     assert [float(output.as_dict()["rm_scores"][-1]) for output in outputs] == [1.0, 0.0, 1.0]
     assert all("own_reward" not in output.as_dict() for output in outputs)
+
+
+def test_verls_actor_and_critic_take_updates_on_two_cpu_processes(tiny_model: Path, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("verl_cpu.py")), str(tiny_model)]
+    around = os.environ | {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    workers = [
+        subprocess.Popen([*program, str(tmp_path / "losses")], env=around | {"RANK": str(rank)}) for rank in range(2)
+    ]
+    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    one, other = (json.loads((tmp_path / f"losses.{rank}").read_text()) for rank in range(2))
+    assert one == other, "the loss is that of the batch of both"
+    assert [len(passed) for passed in one["actor"]] == [2, 2, 2]
+    assert sum(one["actor"][2]) < sum(one["actor"][0])
+    assert sum(one["critic"][2]) < 0.2 * sum(one["critic"][0])
