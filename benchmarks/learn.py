@@ -1,29 +1,48 @@
-"""How fast a policy is updated, beside the floor that the hardware sets.
+"""How fast a policy is updated and how long an iteration takes, beside the floors that the hardware sets.
 
-    python benchmarks/learn.py [--shape 135m] [--device cuda] [--peak-tflops 989]
+    python benchmarks/learn.py update [--shape 135m] [--calls 256 512 1024] [--adapt lora full] [--compile 0 1]
+    python benchmarks/learn.py iteration [--model smollm2-135m] [--questions 4 8 16]
 
-Transitions are synthetic, with lengths as a team writes them; the update is the real one. Three sizes show whether its
-cost grows linearly. The floor is 6 FLOP a weight and token, for all weights that every token meets and for the
-vocabulary's at action tokens, over the peak; the share of it that is reached is the model FLOP utilisation (MFU).
+`update` learns from synthetic transitions, with lengths as a team writes them and prompts that the rollouts of a
+question have in common; the update is the real one. `iteration` runs whole iterations on the built-in world and says
+how long each phase took. Three sizes show whether cost grows linearly: seconds a call should stay what they are.
+
+The floor of an update is 6 FLOP a weight and token over the peak, for the weights that every token meets, and for the
+vocabulary's at action tokens; the share of it that is reached is the model FLOP utilisation (MFU). Tokens are those
+that go through the model: a prompt that calls share counts once. The floor of a rollout is reading prompts (2 FLOP a
+weight and token) and decoding (all weights once a step, and every key and value before each new token, over the
+bandwidth).
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
+import shutil
+import subprocess
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from jade.config import BackboneConfig, LearnConfig
+from jade.cli.index import index_documents
+from jade.config import BackboneConfig, Config, LearnConfig
+from jade.corpus.world import make_world, write_world
+from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.open import open_run
 from jade.learn.policy import Policy, load_policy
+from jade.learn.show import Silent
+from jade.learn.tiny import make_tiny_model, make_tokenizer, read_texts
 from jade.learn.transitions import Experience
 from jade.types import Reward, Transition
 
@@ -45,6 +64,11 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
     },
 }
+PLAN = (("P", 100), ("QR", 60), ("DS", 800), ("AG", 400), ("DS", 700), ("AG", 300))
+"""The calls of one rollout, with the lengths of their prompts behind the role's own part."""
+ROLLOUTS = 4
+ROLE_TOKENS = 60
+PHASES = ("rollout", "look_back", "update", "publish")
 
 
 def make_model(shape: str, out: Path) -> Path:
@@ -52,78 +76,250 @@ def make_model(shape: str, out: Path) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(**SHAPES[shape], tie_word_embeddings=True, max_position_embeddings=8192)
     LlamaForCausalLM(config).save_pretrained(out)
-    from jade.learn.tiny import make_tokenizer
-
     make_tokenizer(["a text for the tokenizer"], 300).save_pretrained(out)
     return out
 
 
-def make_experience(num_calls: int, vocabulary: int) -> Experience:
+def make_experience(num_calls: int, vocabulary: int, alike: float) -> Experience:
+    """Questions with several rollouts each. A prompt is the same in all of a question's rollouts as often as asked."""
     draw = np.random.default_rng(0)
+
+    def ids(number: int) -> tuple[int, ...]:
+        return tuple(draw.integers(3, vocabulary, number).tolist())
+
+    of_role = {role: ids(ROLE_TOKENS) for role, _ in PLAN}
     transitions = []
-    for number in range(num_calls):
-        prompt, action = int(draw.integers(120, 1000)), int(draw.integers(6, 60))
-        ids = tuple(draw.integers(3, vocabulary, prompt + action).tolist())
-        reward = Reward(outcome=float(draw.random()))
-        logprobs = (-float(np.log(vocabulary)),) * action
-        role = ("P", "QR", "DS", "AG")[number % 4]
-        transitions.append(
-            Transition(f"t{number // 4}", str(number), role, ids[:prompt], ids[prompt:], logprobs, reward)
-        )
-    return Experience(tuple(transitions), {})
+    for question in range(-(-num_calls // (ROLLOUTS * len(PLAN)))):
+        common = [ids(length) for _, length in PLAN]
+        for rollout, (step, (role, length)) in itertools.product(range(ROLLOUTS), enumerate(PLAN)):
+            prompt = of_role[role] + (common[step] if draw.random() < alike else ids(length))
+            action = ids(int(draw.integers(5, 61)))
+            logprobs = (-float(np.log(vocabulary)),) * len(action)
+            name, reward = f"{question}@{rollout}", Reward(outcome=rollout / ROLLOUTS)
+            transitions.append(Transition(name, str(step), role, prompt, action, logprobs, reward, group=str(question)))
+    return Experience(tuple(transitions[:num_calls]), {})
 
 
-def floor_seconds(policy: Policy, experience: Experience, peak_tflops: float) -> float:
-    everywhere = sum(weight.numel() for name, weight in policy.trunk.named_parameters() if "embed" not in name)
+def floor_seconds(policy: Policy, experience: Experience, peak_tflops: float, shared: float = 0.0) -> float:
+    """What an update takes at the peak; `shared` is the share of the tokens that need not be run."""
+    everywhere = sum(weight.numel() for name, weight in policy.trunk.named_parameters() if is_met_by_all(name))
     vocabulary = int(policy.causal.get_output_embeddings().weight.numel())
     tokens = sum(len(t.prompt_ids) + len(t.action_ids) for t in experience.transitions)
     actions = sum(len(t.action_ids) for t in experience.transitions)
-    return 6 * (everywhere * tokens + vocabulary * actions) / (peak_tflops * 1e12)
+    return 6 * (everywhere * tokens * (1 - shared) + vocabulary * actions) / (peak_tflops * 1e12)
 
 
-def measure(
+def is_met_by_all(name: str) -> bool:
+    """Weights of the model itself that work on every token; adapters are extra work, not model FLOP."""
+    return "embed" not in name and "lora_" not in name
+
+
+def measure_update(
     model: Path, device: str, settings: dict[str, object], experience: Experience, peak: float
 ) -> dict[str, object]:
-    cfg = LearnConfig.model_validate({"policy": settings, "ppo": {"minibatches": 4}, "credit": {"rule": "shared"}})
+    cfg = LearnConfig.model_validate(
+        {
+            "policy": {"critic": "none", "lora_rank": 32, **settings},
+            "ppo": {"minibatches": 4, "weigh": "call"},
+            "credit": {"rule": "group", "normalise": "role", "skip_even": False},
+        }
+    )
     policy = load_policy(BackboneConfig(model=str(model), device=device), cfg.policy)
     learner = Learner(policy, cfg)
-    started = time.perf_counter()
-    learner.update(experience, iteration=0, seed=0)
-    first = time.perf_counter() - started
-    figures = [learner.update(experience, iteration=n, seed=n) for n in (1, 2)]
-    seconds = min(each["seconds_update"] for each in figures)
-    tokens = sum(len(t.prompt_ids) + len(t.action_ids) for t in experience.transitions)
+    first, *rest = (learner.update(experience, iteration=n, seed=n) for n in range(3))
+    best = min(rest, key=lambda figures: figures["seconds_update"])
+    seconds, tokens = best["seconds_update"], best["update_tokens"]
     return {
         **settings,
-        "tokens": tokens,
-        "first_seconds": round(first, 2),
+        "calls": len(experience.transitions),
+        "tokens": int(tokens),
+        "shared": round(best["shared"], 3),
+        "first_seconds": round(first["seconds_update"], 2),
         "update_seconds": round(seconds, 3),
-        "look_back_seconds": round(min(each["seconds_look_back"] for each in figures), 3),
+        "calls_per_second": round(len(experience.transitions) / seconds),
         "tokens_per_second": round(tokens / seconds),
-        "mfu": round(floor_seconds(policy, experience, peak) / seconds, 3),
+        "mfu": round(floor_seconds(policy, experience, peak, best["shared"]) / seconds, 4),
+        "gpu_busy": busy_share(learner, experience) if device == "cuda" else None,
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device == "cuda" else None,
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=SHAPES, default="135m")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--calls", type=int, nargs="+", default=[256, 512, 1024])
-    parser.add_argument("--tokens-per-batch", type=int, nargs="+", default=[65536])
-    parser.add_argument("--compile", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--adapt", nargs="+", default=["full", "lora"])
-    parser.add_argument("--peak-tflops", type=float, default=989.0)
-    options = parser.parse_args()
+def busy_share(learner: Learner, experience: Experience) -> float:
+    """Share of an update's time in which a kernel ran."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        figures = learner.update(experience, iteration=3, seed=3)
+        torch.cuda.synchronize()
+    kernels: float = sum(event.self_device_time_total for event in profiler.key_averages()) / 1e6
+    return float(round(kernels / (figures["seconds_update"] + figures["seconds_look_back"]), 3))
+
+
+def set_ceilings(options: argparse.Namespace) -> None:
+    """What an H200 is said to do, or what this processor is seen to do, unless told otherwise."""
+    on_gpu = options.device == "cuda"
+    if not options.peak_tflops:
+        options.peak_tflops = 989.0 if on_gpu else 2e-12 * 1024**3 / seconds_of(torch.mm, torch.rand(1024, 1024))
+    if not options.bandwidth:
+        options.bandwidth = 4.8e12 if on_gpu else 8 * 2**25 / seconds_of(torch.add, torch.rand(2**25))
+    print(json.dumps({"peak_tflops": round(options.peak_tflops, 3), "bandwidth": round(options.bandwidth / 1e9, 1)}))
+
+
+def seconds_of(operation: Callable[[Tensor, Tensor], Tensor], tensor: Tensor) -> float:
+    def once() -> float:
+        started = time.perf_counter()
+        operation(tensor, tensor)
+        return time.perf_counter() - started
+
+    return min(once() for _ in range(5))
+
+
+def update(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(options.shape, Path(folder))
         vocabulary = SHAPES[options.shape]["vocab_size"]
         grid = itertools.product(options.adapt, options.compile, options.tokens_per_batch, options.calls)
         for adapt, compiled, tokens, num_calls in grid:
             settings = {"adapt": adapt, "tokens_per_batch": tokens, "compile": bool(compiled)}
-            experience = make_experience(num_calls, vocabulary)
-            row = measure(model, options.device, settings, experience, options.peak_tflops)
-            print(json.dumps({"calls": num_calls, **row}), flush=True)
+            experience = make_experience(num_calls, vocabulary, options.alike)
+            row = measure_update(model, options.device, settings, experience, options.peak_tflops)
+            print(json.dumps(row), flush=True)
+
+
+class Watch:
+    """How busy the GPU says it is, asked several times a second while something else goes on."""
+
+    def __init__(self) -> None:
+        self._seen: list[float] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        if shutil.which("nvidia-smi"):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _look(self) -> None:
+        ask = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]
+        while not self._stop.wait(0.2):
+            answer = subprocess.run(ask, capture_output=True, text=True, check=False).stdout.split()
+            self._seen += map(float, answer[:1])
+
+    @property
+    def busy(self) -> float | None:
+        return round(float(np.mean(self._seen)) / 100, 3) if self._seen else None
+
+
+def make_material(folder: Path, model: str) -> Mapping[str, Any]:
+    """A world, its index, and a model: the named one, or a tiny one with random weights."""
+    world = make_world(300, 600, 0)
+    write_world(world, folder / "world")
+    index_documents([folder / "world" / "pages"], folder / "index")
+    if not model:
+        model = str(make_tiny_model(folder / "model", read_texts([folder / "world" / "pages"])))
+    return {"model": model, "index": str(folder / "index"), "questions": [folder / "world" / "questions.train.jsonl"]}
+
+
+def make_config(material: Mapping[str, Any], questions: int, options: argparse.Namespace) -> Config:
+    return Config.model_validate(
+        {
+            "backbone": {"model": material["model"], "device": options.device, "max_batch": options.max_batch},
+            "retrieval": {"index": material["index"]},
+            "learn": {
+                "questions": material["questions"],
+                "iterations": options.iterations,
+                "questions_per_iteration": questions,
+                "rollouts": ROLLOUTS,
+                "checkpoint_every": options.iterations,
+                "credit": {"rule": "group", "normalise": "role", "skip_even": False},
+                "policy": {"critic": "none", "adapt": options.adapt[0], "lora_rank": 32,
+                           "tokens_per_batch": options.tokens_per_batch[0], "compile": bool(options.compile[0])},
+                "ppo": {"learning_rate": 1e-6, "weigh": "call"},
+                "guard": {"max_kl": 50.0, "max_entropy": 50.0},
+            },
+        }
+    )  # fmt: skip
+
+
+async def measure_iteration(config: Config, folder: Path, options: argparse.Namespace) -> dict[str, object]:
+    """The last of several iterations: the first ones also warm up."""
+    async with open_run(config, folder, Silent()) as run:
+        floors = Floors(run.learner.policy, options)
+        with Watch() as watch:
+            await run.train()
+    *_, last = read_journal(folder, "iteration")
+    num_traces = config.learn.questions_per_iteration * ROLLOUTS
+    calls, seconds = num_traces * last["calls"], {name: last[f"seconds_{name}"] for name in PHASES}
+    floor = {"rollout": floors.rollout(last, num_traces), "update": floors.update(last)}
+    return {
+        "questions": config.learn.questions_per_iteration,
+        "calls": round(calls),
+        "update_tokens": last["update_tokens"],
+        **{f"seconds_{name}": round(took, 3) for name, took in seconds.items()},
+        "milliseconds_a_call": round(1000 * sum(seconds.values()) / calls, 2),
+        "rollout_calls_per_second": round(calls / seconds["rollout"], 1),
+        "update_calls_per_second": round(calls / seconds["update"], 1),
+        **{f"floor_{name}": round(least, 4) for name, least in floor.items()},
+        "mfu_update": round(floor["update"] / seconds["update"], 4),
+        "gpu_busy": watch.busy,
+    }
+
+
+class Floors:
+    """The least that the phases of an iteration can take, from what its journal says was done."""
+
+    def __init__(self, policy: Policy, options: argparse.Namespace) -> None:
+        config = policy.causal.config
+        self._in_layers: int = sum(w.numel() for name, w in policy.trunk.named_parameters() if is_met_by_all(name))
+        self._vocabulary: int = int(policy.causal.get_output_embeddings().weight.numel())
+        self._bytes_a_position: int = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim
+        self._flops: float = options.peak_tflops * 1e12
+        self._bandwidth: float = options.bandwidth
+        self._max_batch: int = options.max_batch
+
+    def rollout(self, row: Mapping[str, float], num_traces: int) -> float:
+        calls, read, written = (num_traces * row[name] for name in ("calls", "prompt_tokens", "completion_tokens"))
+        weights = 2 * (self._in_layers + self._vocabulary) / min(self._max_batch, calls)
+        context = self._bytes_a_position * (read + written / 2) / calls
+        return 2 * self._in_layers * read / self._flops + written * (weights + context) / self._bandwidth
+
+    def update(self, row: Mapping[str, float]) -> float:
+        run = row["update_tokens"] * (1 - row["shared"])
+        actions: float = sum(count for name, count in row.items() if name.startswith("tokens/"))
+        return 6 * (self._in_layers * run + self._vocabulary * actions) / self._flops
+
+
+def iteration(options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        material = make_material(Path(folder), options.model)
+        for number in options.questions:
+            config = make_config(material, number, options)
+            row = asyncio.run(measure_iteration(config, Path(folder) / f"run-{number}", options))
+            print(json.dumps(row), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["update", "iteration"])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--adapt", nargs="+", default=["lora", "full"])
+    parser.add_argument("--compile", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--tokens-per-batch", type=int, nargs="+", default=[65536])
+    parser.add_argument("--peak-tflops", type=float, default=0.0, help="of matrix products; 0: as seen, or an H200's")
+    parser.add_argument("--shape", choices=SHAPES, default="135m", help="update: the model")
+    parser.add_argument("--calls", type=int, nargs="+", default=[256, 512, 1024], help="update: sizes")
+    parser.add_argument("--alike", type=float, default=0.5, help="update: prompts that a question's rollouts share")
+    parser.add_argument("--model", default="", help="iteration: a model instead of a tiny one with random weights")
+    parser.add_argument("--questions", type=int, nargs="+", default=[4, 8, 16], help="iteration: sizes")
+    parser.add_argument("--iterations", type=int, default=2, help="iteration: how many, of which the last counts")
+    parser.add_argument("--max-batch", type=int, default=512, help="iteration: requests the sampler works on at once")
+    parser.add_argument("--bandwidth", type=float, default=0.0, help="bytes a second of memory; 0: likewise")
+    options = parser.parse_args()
+    set_ceilings(options)
+    {"update": update, "iteration": iteration}[options.what](options)
 
 
 if __name__ == "__main__":
