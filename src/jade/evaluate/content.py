@@ -32,6 +32,8 @@ DEFAULT_FOCUS = "jade"
 class Content:
     title: str
     facts: Sequence[tuple[str, str]]
+    verdict: Sequence[Table]
+    """What most readers came for: how good, how sure, better than what."""
     tables: Sequence[Table]
     pictures: Sequence[Picture]
     focus: str
@@ -42,10 +44,12 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
     """Everything a report says about a board."""
     against = _chosen(board, baseline, DEFAULT_BASELINE, "baseline")
     shown = _chosen(board, focus, DEFAULT_FOCUS, "examples")
-    tables = [
+    verdict = [
         f1_table(board, doubt),
         *([difference_table(board, against, doubt)] if len(board.columns) > 1 else []),
         *filter(None, [runs_table(board)]),
+    ]
+    tables = [
         cost_table(board),
         scores_table(board),
         retrieval_table(board),
@@ -56,7 +60,7 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
     ]
     title = f"{_count(board.columns, _noun(board))} on {_count(board.benchmarks, 'benchmark')}"
     facts = list(_facts(board, doubt))
-    return Content(title, facts, tables, pictures(board, doubt), method_title(shown), all_examples(shown))
+    return Content(title, facts, verdict, tables, pictures(board, doubt), method_title(shown), all_examples(shown))
 
 
 def _chosen(board: Board, named: str | None, default: str, option: str) -> Column:

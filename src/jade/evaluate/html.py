@@ -30,13 +30,13 @@ def to_html(content: Content) -> str:
 def _body(content: Content) -> Iterator[str]:
     yield f"<h1>{escape(content.title)}</h1>"
     yield "<dl>" + "".join(f"<dt>{escape(n)}</dt><dd>{escape(v)}</dd>" for n, v in content.facts) + "</dl>"
-    first, *rest = content.tables
-    yield from _table(first)
+    for table in content.verdict:
+        yield from _table(table)
     if content.pictures:
         yield '<div class="pictures">'
         yield from (_picture(picture) for picture in content.pictures)
         yield "</div>"
-    for table in rest:
+    for table in content.tables:
         yield from _table(table)
     yield f"<section><h2>Examples of {escape(content.focus)}</h2>"
     for title, examples in content.examples:

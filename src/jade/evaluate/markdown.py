@@ -26,7 +26,7 @@ def _lines(content: Content) -> Iterator[str]:
     for name, value in content.facts:
         yield f"- {escape(name)}: {escape(value)}"
     yield ""
-    for table in content.tables:
+    for table in (*content.verdict, *content.tables):
         yield from _table(table)
     for picture in content.pictures:
         yield f"## {escape(picture.title)}\n"
