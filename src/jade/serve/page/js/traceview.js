@@ -71,7 +71,7 @@ export class TraceView {
       ),
       h("h1", {}, trace.question.text),
       answers(trace),
-      figures(trace),
+      figures(trace, this.brief),
       notices(trace),
     ];
   }
@@ -126,14 +126,15 @@ function answers(trace) {
   );
 }
 
-function figures({ usage, scores, effort }) {
+/** Beside each other two runs are weighed by what they did; how long it took says more of the machine. */
+function figures({ usage, scores, effort }, brief) {
   const rows = [
     scores && ["F1", score(scores.f1)],
     [noun(usage.rounds, "round"), count(usage.rounds)],
     [noun(usage.retrievals, "search"), count(usage.retrievals)],
     [noun(usage.calls, "call"), count(usage.calls)],
     ["tokens", `${compact(usage.prompt_tokens)} + ${compact(usage.completion_tokens)}`],
-    ["", seconds(usage.seconds)],
+    brief ? null : ["", seconds(usage.seconds)],
     effort && ["prices", `turn ${score(effort.alpha)}, search ${score(effort.beta)}`],
   ];
   return h(

@@ -158,7 +158,7 @@ export class TrainingView {
     }
     const shares = planShares(rows);
     this.plans.element.hidden = !shares.length;
-    this.plans.draw({ ...common, series: shares });
+    this.plans.draw({ ...common, domain: [rows[0]?.iteration ?? 0, domain[1]], series: shares });
     put(
       this.tiles,
       TILES.map(([name, label]) => tile(rows, name, label)),
