@@ -83,9 +83,14 @@ def packed_attention(
     if sliding_window is not None and sliding_window < jade_packing.longest:
         raise ConfigError(f"backbone.model: calls longer than the model's sliding window of {sliding_window} tokens")
     query_TAD, key_TKD, value_TKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
-    attend = _all_at_once if value.is_cuda and value.dtype == torch.bfloat16 else _one_by_one
-    key_SKD, value_SKD = (jade_packing.keys_of(tensor) for tensor in (key_TKD, value_TKD))
-    return attend(query_TAD, key_SKD, value_SKD, jade_packing, scaling)[None], None
+    return attend(query_TAD, key_TKD, value_TKD, jade_packing, scaling)[None], None
+
+
+def attend(query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packing, scale: float | None) -> Tensor:
+    """Attention inside the calls of a row; the result has the queries' shape."""
+    kernel = _all_at_once if value_TKD.is_cuda and value_TKD.dtype == torch.bfloat16 else _one_by_one
+    key_SKD, value_SKD = (packing.keys_of(tensor) for tensor in (key_TKD, value_TKD))
+    return kernel(query_TAD, key_SKD, value_SKD, packing, scale)
 
 
 def _all_at_once(

@@ -41,7 +41,7 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.cfg = cfg
-        make_lean(self.trunk)
+        make_lean(self.trunk, compiled=cfg.compile)
         if cfg.compile:
             _compile_layers(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
