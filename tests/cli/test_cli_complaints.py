@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from answering_server import Server
+from answering_server import Server, write_documents
 from cli_runs import jade, jade_process
 
 SOMEWHERE = "http://127.0.0.1:9/v1"
@@ -99,6 +102,28 @@ def test_a_process_of_its_own_complains_in_one_line_too(tmp_path: Path) -> None:
     done = jade_process("ask", "Who?", "--index", "nowhere", cwd=tmp_path)
     assert done.status == 2
     assert done.complaint.startswith("jade: index nowhere: no such folder")
+
+
+@pytest.mark.parametrize("most_bytes", [100, 3000])
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(most_bytes: int, tmp_path: Path) -> None:
+    """By the limit on the size of a file, which writing meets as it meets a full disk."""
+    write_documents(tmp_path / "docs")
+    (tmp_path / "docs" / "long.txt").write_text("".join(f"Word{number} is here. " for number in range(300)))
+    command = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({most_bytes},) * 2)"
+    start = f"import sys; {command}; from jade.cli.main import main; main()"
+    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", start, "index", "docs"],
+        cwd=tmp_path,
+        env=unmeasured,  # what is measured writes files of its own
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("jade: not everything could be written (")
+    assert line.endswith("); make room and run it again")
+    assert [path.name for path in (tmp_path / "index").iterdir()] == [".lock"]
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,22 @@ def test_stopping_with_control_c_is_quiet(index: Path, here: Path) -> None:
     assert time.monotonic() - started < 4
 
 
+def test_stopping_an_index_with_control_c_is_quiet_and_leaves_the_old_one(here: Path) -> None:
+    Path("rows.jsonl").write_text('{"id": "a", "text": "Ashford."}\n')
+    assert jade("index", "rows.jsonl").status == 0
+    before = sorted(path.name for path in Path("index").iterdir())
+    row = json.dumps({"text": "A mill stood on the river, and nobody knows who built it. " * 4})
+    Path("rows.jsonl").write_text(f"{row}\n" * 100_000)
+    process = start("index", "rows.jsonl", cwd=here)
+    while not list(Path("index").glob(".unfinished-*")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == 130
+    assert sorted(path.name for path in Path("index").iterdir()) == before
+    assert "1 passages" in jade("index", "--verify").err
+
+
 @pytest.fixture
 def hostile_index(tmp_path: Path) -> Path:
     docs = tmp_path / "docs"
