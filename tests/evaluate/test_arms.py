@@ -168,6 +168,12 @@ def test_runs_that_were_not_measured_alike_are_not_pooled(
     assert str(caught.value).endswith(f"as 'x': it has another {difference}")
 
 
+def test_a_retrieval_server_may_have_moved_between_runs(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_answers(tmp_path / str(seed), {"nq": [RIGHT]}, seed=seed, index=f"http://127.0.0.1:{8000 + seed}")
+    assert [column.label for column in board_of(f"x={tmp_path}/0", f"x={tmp_path}/1").columns] == ["x"]
+
+
 def test_an_arm_of_several_methods_is_named_with_each_of_them(tmp_path: Path) -> None:
     for name in ("old", "new"):
         write_answers(tmp_path / name, {"nq": [RIGHT]})
