@@ -54,6 +54,7 @@ class LocalBackbone:
         steps_per_check: int | None = None,
         reports_behind: int | None = None,
         fuse: bool = True,
+        capture_prefill: bool = False,
     ) -> None:
         """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
         place = pick_device(str(device))
@@ -72,7 +73,7 @@ class LocalBackbone:
                 reports_behind=int(on_gpu) if reports_behind is None else reports_behind,
             ),
         )
-        self._runner = Runner(model, eos_ids(model, tokenizer), fuse)
+        self._runner = Runner(model, eos_ids(model, tokenizer), fuse, capture_prefill)
         self.chat = ChatFormat(tokenizer)
         self._engine = Engine(self._runner, self.chat, limits)
         self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, settle_in)

@@ -39,7 +39,7 @@ class Layout(Protocol):
         """Store the new keys and values, and attend to all that each token may see."""
         ...
 
-    def look(self, layer: int, q_NHD: Tensor, scale: float) -> Tensor:
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         """Attend, where the new keys and values have been stored already (by a fused kernel, on a GPU)."""
         ...
 
@@ -59,35 +59,22 @@ class Span:
 
 
 class PrefillLayout:
-    """Several prompts, or what follows their cached prefixes, one after the other."""
+    """Several prompts, or what follows their cached prefixes, one after the other; attention goes prompt by prompt."""
 
     def __init__(self, kv: Tensor, spans: Sequence[Span]) -> None:
         self.kv, self._spans = kv, spans
-        # Index tensors are built on the host and sent once each: a launch for every request would cost more.
         lengths = torch.tensor([span.stop - span.start for span in spans])
         shift = torch.tensor([span.num_before - span.start for span in spans]).repeat_interleave(lengths)
         self.position_N = sent(torch.arange(spans[-1].stop) + shift, kv.device)
         self.slot_N = sent(torch.tensor([span.slot for span in spans]).repeat_interleave(lengths), kv.device)
-        self._is_packed = kv.is_cuda and kv.dtype != torch.float32
-        self._prepare_packed(lengths) if self._is_packed else self._prepare_masks()
+        ones = [torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=kv.device) for span in spans]
+        self._masks = [mask.tril(span.num_before) for mask, span in zip(ones, spans, strict=True)]
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
-        keys, values = self.kv[layer]
-        keys[self.slot_N, self.position_N] = k_NKD
-        values[self.slot_N, self.position_N] = v_NKD
+        _store(self, layer, k_NKD, v_NKD)
         return self.look(layer, q_NHD, scale)
 
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        return self._packed(layer, q_NHD, scale) if self._is_packed else self._one_by_one(layer, q_NHD, scale)
-
-    def _prepare_masks(self) -> None:
-        ones = [
-            torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=self.kv.device)
-            for span in self._spans
-        ]
-        self._masks = [mask.tril(span.num_before) for mask, span in zip(ones, self._spans, strict=True)]
-
-    def _one_by_one(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         keys, values = self.kv[layer]
         out_NHD = torch.empty_like(q_NHD)
         for span, mask in zip(self._spans, self._masks, strict=True):
@@ -98,22 +85,26 @@ class PrefillLayout:
             out_NHD[span.start : span.stop] = out[0].transpose(0, 1)
         return out_NHD
 
-    def _prepare_packed(self, lengths: Tensor) -> None:
-        spans = self._spans
-        starts = torch.tensor([*(span.slot for span in spans), 0]) * self.kv.shape[3]
-        indices = torch.stack([_ends(lengths), starts.int()])
-        self._ends_q, self._starts_k = sent(indices, self.kv.device)
-        self._seen = sent(torch.tensor([span.num_seen for span in spans], dtype=torch.int32), self.kv.device)
-        self._max_q = int(lengths.max())
-        self._max_k = max(span.num_seen for span in spans)
 
-    def _packed(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        """All requests in one kernel, which reads keys and values where they stand: those of a request begin where its
-        slot does and are as many as it has seen. Its causal mask is aligned at the end, as a prefix needs."""
-        keys, values = self.kv[layer].flatten(1, 2)
+class PackedLayout:
+    """The same on a GPU, in 16 bits: all requests in one kernel, which reads keys and values where they stand. Those of
+    a request begin where its slot does and are as many as it sees; the causal mask is aligned at the end."""
+
+    def __init__(self, kv: Tensor, row_3N: Tensor, bounds_3B: Tensor, max_q: int) -> None:
+        self.kv, self._max_q = kv, max_q
+        _, self.slot_N, self.position_N = row_3N
+        self._ends_q, self._starts_k, seen = bounds_3B
+        self._seen = seen[:-1]
+        self._sides = kv.flatten(2, 3).flatten(0, 1).unbind(0)
+
+    def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
+        _store(self, layer, k_NKD, v_NKD)
+        return self.look(layer, q_NHD, scale)
+
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
-            q_NHD, keys, values,
-            self._ends_q, self._starts_k, self._max_q, self._max_k,
+            q_NHD, self._sides[2 * layer], self._sides[2 * layer + 1],
+            self._ends_q, self._starts_k, self._max_q, self.kv.shape[3],
             0.0, True, False, scale=scale, seqused_k=self._seen,
         )[0]  # fmt: skip
         return out_NHD
@@ -135,19 +126,19 @@ class DecodeLayout:
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         num_rows, num_heads, head_size = q_NHD.shape
+        _store(self, layer, k_NKD, v_NKD)
         keys, values = self.kv[layer, :, :num_rows]
-        keys[self.slot_N, self.position_N] = k_NKD
-        values[self.slot_N, self.position_N] = v_NKD
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
         q_BKGD = q_NHD.reshape(num_rows, k_NKD.shape[1], -1, head_size)
         k_BKPD, v_BKPD = (one[:, : self._num_positions].transpose(1, 2) for one in (keys, values))
         out_BKGD = _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale)
         return out_BKGD.reshape(num_rows, num_heads, head_size)
 
-    def look(self, layer: int, q_NHD: Tensor, scale: float) -> Tensor:
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         from jade.backbone.local_kernels import attend_one
 
         assert self._done_S is not None
+        assert scale is not None
         return attend_one(q_NHD, self.kv[layer], self.position_N, self._done_S, scale)
 
 
@@ -183,8 +174,10 @@ def _masked(q_BKGD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, bias_B11P: Tensor, s
     return out
 
 
-def _ends(lengths_B: Tensor) -> Tensor:
-    return torch.nn.functional.pad(lengths_B.cumsum(0), (1, 0)).int()
+def _store(layout: Layout, layer: int, k_NKD: Tensor, v_NKD: Tensor) -> None:
+    keys, values = layout.kv[layer]
+    keys[layout.slot_N, layout.position_N] = k_NKD
+    values[layout.slot_N, layout.position_N] = v_NKD
 
 
 AttentionInterface.register(ATTENTION, slot_attention)

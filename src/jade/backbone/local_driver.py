@@ -22,6 +22,10 @@ SETTLE_TURNS = 4
 """Loop turns between two inline steps: enough for callers that got an answer to come back with their next question."""
 
 
+READ_AT_ONCE = 128
+"""Prompts tokenised together: enough for the tokenizer to work in parallel, few enough to be ready soon."""
+
+
 class Driver(Protocol):
     """Runs an engine; `submit` and `update` are called in an event loop, and tickets are settled there."""
 
@@ -112,9 +116,10 @@ class ThreadDriver:
         _send(self._engine.fail_all("the backbone was closed"))
 
     def _read(self) -> None:
-        """Prepare all that has arrived, which may have come together or be with the last batch already."""
-        jobs = [self._unread.popleft() for _ in range(len(self._unread))]
-        if jobs:
+        """Prepare all that has arrived, which may have come together or be with the last batch already. Of a crowd the
+        first are handed on before the last are read."""
+        while self._unread:
+            jobs = [self._unread.popleft() for _ in range(min(READ_AT_ONCE, len(self._unread)))]
             self._engine.prepare(jobs)
             with self._news:
                 self._arrived.extend(jobs)

@@ -182,13 +182,15 @@ class Engine:
                 left.append(job)
                 continue
             num_positions = max(longest.get(lane, 0), job.num_positions)
-            if (num_active or chosen) and not lane.fits(len(chosen.get(lane, ())) + 1, num_positions):
+            cost = 0 if whole in reading else len(job.ids) - lane.num_cached(job)
+            too_long = bool(chosen) and cost > budget
+            if too_long or ((num_active or chosen) and not lane.fits(len(chosen.get(lane, ())) + 1, num_positions)):
                 left.append(job)
                 break
             longest[lane] = num_positions
             chosen.setdefault(lane, []).append(job)
             room -= 1
-            budget -= 0 if whole in reading else len(job.ids) - lane.num_cached(job)
+            budget -= cost
             computing.add(prefix)
             reading.add(whole)
         self._waiting.extendleft(reversed(left))

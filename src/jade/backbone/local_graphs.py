@@ -1,19 +1,21 @@
-"""Decode steps captured as CUDA graphs: one launch instead of a thousand, for each shape of batch that occurs.
+"""Steps captured as CUDA graphs: one launch instead of hundreds, for each shape of batch that occurs.
 
 A graph is bound to the addresses of the slots it was captured on; when those tensors move, it is captured again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch import Tensor
 
-from jade.backbone.local_slots import Slots
+from jade.backbone.local_slots import Slots, sent
 
 ROW_STEP = 64
 POSITION_STEP = 128
+Result = TypeVar("Result")
 
 
 def row_bucket(num_rows: int) -> int:
@@ -23,12 +25,37 @@ def row_bucket(num_rows: int) -> int:
     return 1 << (num_rows - 1).bit_length()
 
 
-class DecodeGraphs:
-    """Captured steps, by slots and shape."""
+class Captures(Generic[Result]):
+    """Captured work and what it gives, by slots and shape."""
 
     def __init__(self) -> None:
-        self._graphs: dict[Hashable, Any] = {}
+        self._held: dict[tuple[int, int, Hashable], tuple[Any, Result]] = {}
         self._pool: Any = None
+
+    def find(self, slots: Slots, shape: Hashable) -> tuple[Any, Result] | None:
+        return self._held.get((id(slots), slots.generation, shape))
+
+    def capture(self, slots: Slots, shape: Hashable, work: Callable[[], Result]) -> None:
+        """Record without running, so that no state is advanced twice. The work must have run once before."""
+        # Graphs of tensors that have moved would write to memory that is no longer theirs.
+        moved = [key for key in self._held if key[0] == id(slots) and key[1] != slots.generation]
+        for key in moved:
+            del self._held[key]
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        # A pool dies with its last graph, so it is passed on only while there is one.
+        pool = self._pool if self._held else None
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = work()
+        self._pool = graph.pool()
+        self._held[id(slots), slots.generation, shape] = graph, result
+
+
+class DecodeGraphs:
+    """Decode steps, which read and write the slots alone."""
+
+    def __init__(self) -> None:
+        self._captures: Captures[None] = Captures()
 
     def shape(self, slots: Slots, num_rows: int, num_positions: int) -> tuple[int, int]:
         """The captured shape that serves this batch: a little larger, so that few shapes are captured."""
@@ -37,33 +64,31 @@ class DecodeGraphs:
 
     def replay(self, slots: Slots, shape: Hashable, step: Callable[[], None]) -> None:
         """Run `step` by its graph; the first time, run it plainly and capture it for the next."""
-        key = (id(slots), slots.generation, shape)
-        graph = self._graphs.get(key)
-        if graph is not None:
-            graph.replay()
+        found = self._captures.find(slots, shape)
+        if found:
+            found[0].replay()
             return
-        self._forget(slots)
         step()
-        self._graphs[key] = self._capture(step)
+        self._captures.capture(slots, shape, step)
 
-    def clear(self) -> None:
-        self._graphs.clear()
 
-    def _forget(self, slots: Slots) -> None:
-        """Graphs of tensors that have moved would write to memory that is no longer theirs."""
-        self._graphs = {
-            key: graph
-            for key, graph in self._graphs.items()
-            if not (key[0] == id(slots) and key[1] != slots.generation)  # type: ignore[index]
-        }
+class PrefillGraphs:
+    """Prefills, whose inputs are copied to where the captured work reads them."""
 
-    def _capture(self, step: Callable[[], None]) -> Any:
-        graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        # Capturing records the step without running it, so the state is not advanced twice.
-        # A pool dies with its last graph, so it is passed on only while there is one.
-        pool = self._pool if self._graphs else None
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            step()
-        self._pool = graph.pool()
-        return graph
+    def __init__(self) -> None:
+        self._captures: Captures[tuple[Sequence[Tensor], Tensor]] = Captures()
+
+    def replay(self, slots: Slots, inputs: Sequence[Tensor], work: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
+        """What `work` gives for these inputs (on the host); to be read before the next replay."""
+        shape = tuple(tensor.shape for tensor in inputs)
+        found = self._captures.find(slots, shape)
+        if found:
+            graph, (held, result) = found
+            for target, tensor in zip(held, inputs, strict=True):
+                target.copy_(tensor.pin_memory(), non_blocking=True)
+            graph.replay()
+            return result
+        held = [sent(tensor, slots.kv.device) for tensor in inputs]
+        result = work(held)
+        self._captures.capture(slots, shape, lambda: (held, work(held)))
+        return result

@@ -112,10 +112,12 @@ def _turn_and_store(  # noqa: ANN202
     tl.store(to_query + D // 2, turned_two, mask=head < H)
     is_value = head >= H + K
     kv_head = tl.where(is_value, head - H - K, head - H)
-    to_slot = tl.load(slot + token) * slot_stride + tl.load(position + token) * position_stride
+    in_slot = tl.load(slot + token)  # a padded token has none
+    to_slot = in_slot * slot_stride + tl.load(position + token) * position_stride
     to_kv = kv + to_slot + tl.where(is_value, side_stride, 0) + kv_head * D + left
-    tl.store(to_kv, turned_one, mask=inside & (head >= H))
-    tl.store(to_kv + D // 2, turned_two, mask=inside & (head >= H))
+    stores = inside & (head >= H) & (in_slot >= 0)
+    tl.store(to_kv, turned_one, mask=stores)
+    tl.store(to_kv + D // 2, turned_two, mask=stores)
 
 
 def attend_one(q_BHD: Tensor, kv_2SPKD: Tensor, position_B: Tensor, done_S: Tensor, scale: float) -> Tensor:

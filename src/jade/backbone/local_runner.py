@@ -6,6 +6,7 @@ shape and replayed. Requests are told apart by rows alone; who they are is the e
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,10 @@ import torch
 from torch import Tensor
 
 from jade.backbone.local_adapters import AdapterSet
-from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PrefillLayout, Span
+from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
 from jade.backbone.local_fused import FusedDecoder, can_fuse
-from jade.backbone.local_graphs import DecodeGraphs, row_bucket
+from jade.backbone.local_graphs import DecodeGraphs, PrefillGraphs, row_bucket
+from jade.backbone.local_packing import pack, packed_rows
 from jade.backbone.local_sampling import Draw, draw_tokens, seed_word, uniforms
 from jade.backbone.local_slots import CacheShape, Slots, sent
 from jade.errors import ConfigError
@@ -39,7 +41,7 @@ class Admission:
 class Runner:
     """A model, ready to work on slots."""
 
-    def __init__(self, model: Any, eos_ids: Iterable[int], fuse: bool = True) -> None:
+    def __init__(self, model: Any, eos_ids: Iterable[int], fuse: bool = True, capture_prefill: bool = False) -> None:
         _require_plain_attention(model.config)
         model.set_attn_implementation(ATTENTION)
         self.model = model.eval()
@@ -49,6 +51,7 @@ class Runner:
         # transformers passes a four-dimensional mask on as it is; this one only keeps it from building another.
         self._no_mask = torch.empty(1, 1, 1, 1, device=self.device)
         self._graphs = DecodeGraphs() if self.device.type == "cuda" else None
+        self._prefills = PrefillGraphs() if self.device.type == "cuda" and capture_prefill else None
         self._fused = FusedDecoder(model) if fuse and can_fuse(model) else None
         self.adapters = AdapterSet(model)
         self.vocabulary_size = int(model.get_output_embeddings().weight.shape[0])
@@ -68,21 +71,29 @@ class Runner:
     @torch.inference_mode()
     def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
         """Read the prompts, and sample the first token of each."""
-        spans: list[Span] = []
-        ids: list[int] = []
-        last: dict[int, int] = {}
-        for one in admitted:
-            if one.twin is None:
-                start = len(ids)
-                ids += one.prompt_ids[one.num_cached :]
-                spans.append(Span(one.slot, start, len(ids), one.num_cached))
-                last[one.slot] = len(ids) - 1
-        last_B = sent(torch.tensor([last[one.slot if one.twin is None else one.twin] for one in admitted]), self.device)
-        slot_B = sent(torch.tensor([one.slot for one in admitted]), self.device)
-        _enter(slots, slot_B, admitted)
-        logits_BV = self._logits(sent(torch.tensor(ids), self.device), PrefillLayout(slots.kv, spans), keep=last_B)
+        spans, ids = packed_rows({one.slot: (one.prompt_ids, one.num_cached) for one in admitted if one.twin is None})
+        ends = {span.slot: span.stop - 1 for span in spans}
+        last = [ends[one.slot if one.twin is None else one.twin] for one in admitted]
+        slot_B = _enter(slots, admitted)
+        logits_BV = self._read(slots, spans, ids, last)
         _copy_to_twins(slots, admitted)
         self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
+
+    def _read(self, slots: Slots, spans: Sequence[Span], ids: array[int], last: Sequence[int]) -> Tensor:
+        """The logits after the prompts."""
+        if self.device.type != "cuda" or slots.kv.dtype == torch.float32:
+            ids_N = sent(torch.frombuffer(ids, dtype=torch.long), self.device)
+            return self._logits(ids_N, PrefillLayout(slots.kv, spans), sent(torch.tensor(last), self.device))
+        prefills = self._prefills if self._is_fused else None
+        packed = pack(spans, ids, last, slots.num_positions, padded=prefills is not None)
+
+        def work(tensors: Sequence[Tensor]) -> Tensor:
+            row_3N, bounds_3B, last_R = tensors
+            return self._logits(row_3N[0], PackedLayout(slots.kv, row_3N, bounds_3B, packed.max_q), last_R)
+
+        if prefills:
+            return prefills.replay(slots, packed.tensors(), work)[: len(last)]
+        return work([sent(tensor, self.device) for tensor in packed.tensors()])
 
     @torch.inference_mode()
     def decode(
@@ -145,21 +156,25 @@ def draw_for(samplings: Iterable[Sampling]) -> Draw:
     return Draw.NUCLEUS if any(sampling.top_p < 1 for sampling in drawn) else Draw.FULL
 
 
-def _enter(slots: Slots, slot_B: Tensor, admitted: Sequence[Admission]) -> None:
-    """Set the slots' state, field by field for all requests at once."""
+def _enter(slots: Slots, admitted: Sequence[Admission]) -> Tensor:
+    """Set the slots' state, field by field for all requests at once; the slots."""
     samplings = [one.sampling for one in admitted]
-    fresh = {
-        "prompt_length": [len(one.prompt_ids) for one in admitted],
-        "num_sampled": [0] * len(admitted),
-        "limit": [one.limit for one in admitted],
-        "seed": [seed_word(sampling.seed) for sampling in samplings],
-        "temperature": [sampling.temperature for sampling in samplings],
-        "top_p": [sampling.top_p for sampling in samplings],
-        "done": [False] * len(admitted),
-    }
-    for name, values in fresh.items():
-        field = getattr(slots, name)
-        field[slot_B] = sent(torch.tensor(values, dtype=field.dtype), field.device)
+    words = [
+        [one.slot for one in admitted],
+        [len(one.prompt_ids) for one in admitted],
+        [one.limit for one in admitted],
+        [seed_word(sampling.seed) for sampling in samplings],
+    ]
+    numbers = [[sampling.temperature for sampling in samplings], [sampling.top_p for sampling in samplings]]
+    slot_B: Tensor
+    slot_B, *whole = sent(torch.tensor(words), slots.kv.device)
+    fresh = dict(zip(("prompt_length", "limit", "seed"), whole, strict=True))
+    fresh |= zip(("temperature", "top_p"), sent(torch.tensor(numbers), slots.kv.device), strict=True)
+    for name, value_B in fresh.items():
+        getattr(slots, name)[slot_B] = value_B
+    slots.num_sampled.index_fill_(0, slot_B, 0)
+    slots.done.index_fill_(0, slot_B, False)
+    return slot_B
 
 
 def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
