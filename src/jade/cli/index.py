@@ -36,6 +36,9 @@ def command(
     faiss: Annotated[
         Path | None, typer.Option(help="Vectors made elsewhere (a faiss file) for the rows of one JSONL corpus.")
     ] = None,
+    shard_size: Annotated[
+        int, typer.Option(min=0, help="Passages in a shard, for a corpus of millions (words only). 0: one piece.")
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Read everything again, whether it changed or not.")] = False,
     list_all: Annotated[bool, typer.Option("--list-all", help="Name every file that could not be read.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte of the index instead.")] = False,
@@ -51,6 +54,10 @@ def command(
         return
     if not paths:
         raise ConfigError("nothing to index: name a file or a folder, e.g. `jade index docs --out index`")
+    if shard_size:
+        line = shard_documents(paths, out, shard_size, Cutting(words, overlap, row_words), max_megabytes)
+        console.print(foreign(line), soft_wrap=True)
+        return
     plan = _dense_plan(dense, encoder, device, faiss, out)
     if plan is not None and plan.imported:
         row_words = sys.maxsize  # vector i is row i, so no row may become two passages
@@ -98,6 +105,32 @@ def index_documents(
         progress=progress or no_progress,
     )
     return replace(report, unreadable=(*found.unreadable, *report.unreadable))
+
+
+def shard_documents(paths: Sequence[Path], out: Path, size: int, cutting: Any, max_megabytes: float) -> str:
+    """Read and cut all documents under `paths` into shards, everything anew; one line says what came of it."""
+    from jade.corpus.documents import Limits
+    from jade.corpus.files import find_files
+    from jade.corpus.read import read_passages
+    from jade.retrieval.shards_build import build_shards
+
+    limits = Limits(file_bytes=int(max_megabytes * 1e6), row_bytes=int(max_megabytes * 1e6))
+    found = find_files(paths, exclude=out)
+    _refuse_nothing(found, paths)
+    unreadable = len(found.unreadable)
+
+    def passages() -> Iterator[Any]:
+        nonlocal unreadable
+        for file in found.files:
+            for item in read_passages(file.path, file.name, cutting, limits):
+                if isinstance(item, tuple):
+                    unreadable += 1
+                else:
+                    yield from item
+
+    shards = build_shards(passages(), out, size)
+    missed = f"; {unreadable:,} could not be read" if unreadable else ""
+    return f"{out} is ready: {shards.passages:,} passages in {len(shards.starts):,} shards{missed}"
 
 
 def verified(out: Path) -> str:

@@ -22,13 +22,13 @@ STARTS = "passages.starts.npy"
 
 
 class PassageWriter:
-    """Writes passages in order and gives each an id that no other has."""
+    """Writes passages in order and gives each an id that no other has; `uses` are ids given elsewhere before."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, uses: dict[str, int] | None = None) -> None:
         self._folder = folder
         self._file = (folder / PASSAGES).open("wb")
         self._starts = [0]
-        self._uses: dict[str, int] = {}
+        self._uses = {} if uses is None else uses
         self.num_renamed = 0
 
     def add(self, passage: Passage) -> None:
