@@ -122,33 +122,34 @@ def test_rollouts_that_earned_the_same_have_an_advantage_of_exactly_zero(reward:
 
 
 def uneven_and_even() -> list[Transition]:
-    """A question whose rollouts differ, one of them earning just the mean, and one where only a format differs."""
+    """A question whose rollouts differ, one where nothing does, and one where only a format does."""
+    even = [make_transition(f"e{n}", outcome=0.3, group="even") for n in range(3)]
     uneven = [make_transition(f"u{n}", outcome=n / 2, group="uneven") for n in range(3)]
-    even = [make_transition(f"e{n}", outcome=0.3, penalty=-float(n == 1), group="even") for n in range(3)]
-    return uneven + even
+    misspelt = [make_transition(f"m{n}", outcome=0.3, penalty=-float(n == 1), group="misspelt") for n in range(2)]
+    return even + uneven + misspelt
 
 
 @pytest.mark.parametrize("normalise", ["none", "batch", "role"])
-def test_calls_that_teach_nothing_are_left_out_and_the_rest_is_normalised_without_them(
+def test_questions_that_teach_nothing_are_left_out_and_the_rest_is_normalised_without_them(
     normalise: Literal["none", "batch", "role"],
 ) -> None:
     transitions = uneven_and_even()
     cfg = GROUP.model_copy(update={"normalise": normalise})
     credit = assign_credit(make_experience(transitions), zeros(transitions), cfg, nothing_else_teaches=True)
-    assert credit.rows == (0, 2, 4)
+    assert credit.rows == (3, 4, 5, 6, 7)
     told = np.array([credit.advantages[row][0] for row in credit.rows])
-    plain = np.array([-0.5, 0.5, -1.0])
+    plain = np.array([-0.5, 0.0, 0.5, 0.0, -1.0])
     np.testing.assert_allclose(told, plain if normalise == "none" else (plain - plain.mean()) / plain.std())
 
 
 @pytest.mark.parametrize(("settings", "alone"), [({"skip_even": False}, True), ({}, False), ({"rule": "shared"}, True)])
-def test_no_call_is_left_out_unless_asked_by_group_credit_with_nothing_else_to_learn(
+def test_nothing_is_left_out_unless_asked_by_group_credit_with_nothing_else_to_learn(
     settings: dict[str, object], alone: bool
 ) -> None:
     transitions = uneven_and_even()
     cfg = CreditConfig.model_validate({"rule": "group"} | settings)
     credit = assign_credit(make_experience(transitions), zeros(transitions), cfg, nothing_else_teaches=alone)
-    assert credit.rows == tuple(range(6))
+    assert credit.rows == tuple(range(8))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["P", "AG"]), numbers), min_size=2, max_size=10))

@@ -71,8 +71,8 @@ class CreditConfig(Section):
     group_std: bool = False
     """`group` only: divide by the group's standard deviation as well."""
     skip_even: bool = True
-    """`group` only: leave calls with an advantage of exactly 0 out of the update, as where all rollouts of a question
-    earned the same; not where a critic, an entropy bonus or a divergence would still learn from them."""
+    """`group` only: leave a question out of the update when all its rollouts earned exactly the same, format included;
+    not where a critic, an entropy bonus or a divergence would still learn from it."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 

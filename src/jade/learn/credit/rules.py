@@ -34,7 +34,9 @@ def assign_credit(
     credit = find_rule(cfg.rule)(experience, values, cfg)
     rows: Sequence[int] = range(len(values))
     if nothing_else_teaches and cfg.skip_even and cfg.rule == "group":
-        rows = [row for row in rows if credit.advantages[row].any()]
+        # By question, not by call: a penalty teaches only beside the calls, worth 0, that did not earn it.
+        telling = {experience.transitions[row].group for row in rows if credit.advantages[row].any()}
+        rows = [row for row in rows if experience.transitions[row].group in telling]
     return replace(credit, advantages=_normalised(experience, credit, rows, cfg), rows=tuple(rows))
 
 
