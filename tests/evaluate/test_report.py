@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -133,6 +134,22 @@ def test_robustness_is_told_where_prompts_were_varied(tmp_path: Path, board: Boa
     assert table is not None
     (row,) = [row for row in table.rows if row[0].text == "JADE" and row[1].text == "NQ"]
     assert [entry.text for entry in row[2:]] == ["3", "75.0", "75.0", "75.0", "75.0", "0.0"]
+    assert [row[1].text for row in table.rows if row[0].text == "JADE"] == ["NQ", "HotpotQA", "mean"]
+
+
+def test_the_spread_of_wordings_is_that_of_their_means(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", methods=("jade",), variants=1, num_questions=3)
+    # Shipped: right, right, wrong. Paraphrased: right, wrong, right on one set; on the other all are made wrong.
+    for path in (run / "nq/jade@1").glob("records.jsonl"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(r | {"scores": dict.fromkeys(r["scores"], 0.0)}) + "\n" for r in records))
+    table = robustness_table(board_of(run))
+    assert table is not None
+    assert [[entry.text for entry in row[1:]] for row in table.rows] == [
+        ["NQ", "2", "66.7", "33.3", "0.0", "66.7", "33.3"],
+        ["HotpotQA", "2", "66.7", "66.7", "66.7", "66.7", "0.0"],
+        ["mean", "2", "66.7", "50.0", "33.3", "66.7", "16.7"],
+    ]
 
 
 def test_the_same_method_from_two_runs_is_told_apart_by_its_run(tmp_path: Path) -> None:

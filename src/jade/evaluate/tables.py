@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jade.config import ROLE_CODES
-from jade.evaluate.board import Board, Column, benchmark_title
+from jade.evaluate.board import Board, Column, Slice, benchmark_title
 from jade.evaluate.cell import CellResult
 from jade.evaluate.failures import RIGHT_FROM, Failure
 from jade.evaluate.methods import METHODS
@@ -139,10 +139,10 @@ def robustness_table(board: Board) -> Table | None:
     if not varied:
         return None
     rows = tuple(
-        (Entry(method_title(column)), Entry(benchmark_title(name)), *map(Entry, _spread(board, column, name)))
+        (Entry(method_title(column)), Entry(part.title), *map(Entry, _spread(means)))
         for column in varied
-        for name in board.benchmarks
-        if sum(name in wording.cells for wording in board.wordings(column)) > 1
+        for part in board.slices
+        if len(means := _wording_means(board, column, part)) > 1
     )
     header = ("method", "benchmark", "wordings", "shipped", "mean", "worst", "best", "spread")
     note = "F1 in percent under the shipped prompts and their paraphrases; spread is the standard deviation."
@@ -202,7 +202,12 @@ def _failures(column: Column, board: Board) -> list[Entry]:
     ]
 
 
-def _spread(board: Board, column: Column, benchmark: str) -> list[str]:
-    means = np.array([v.cells[benchmark].scores("f1").mean() for v in board.wordings(column) if benchmark in v.cells])
-    values = (means[0], means.mean(), means.min(), means.max(), means.std())
+def _wording_means(board: Board, column: Column, part: Slice) -> list[float]:
+    """The mean F1 under each wording that has run on all of a slice, the shipped one first."""
+    runs = [wording.over(part.benchmarks) for wording in board.wordings(column)]
+    return [float(np.mean([cell.scores("f1").mean() for cell in cells])) for cells in runs if cells]
+
+
+def _spread(means: Sequence[float]) -> list[str]:
+    values = (means[0], np.mean(means), min(means), max(means), np.std(means))
     return [str(len(means)), *(f"{100 * value:.1f}" for value in values)]
