@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from jade.errors import BackboneFailed, ConfigError, WeightsMissing
 from jade.types import Generation, Prompt, Sampling
 
 Weights = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
+SWITCH_SECONDS = 0.0005
+"""Every launch lets go of the interpreter's lock for a moment; a busy event loop may keep it no longer than this."""
 GPU_POSITIONS = 1024
 """Positions reserved for each request on a GPU from the start; longer ones make the memory grow."""
 
@@ -184,11 +187,12 @@ def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
 
 
 def _claim(device: torch.device, threads: int) -> None:
-    """Both settings belong to a thread: each that runs the model makes them."""
+    """Threads and device are settings of a thread: each that runs the model makes them."""
     if threads:
         torch.set_num_threads(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
 
 
 def place_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:
