@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from jade.config.section import ROLE_CODES, Section
+from jade.config.section import ROLE_CODES, Part, Section
 from jade.config.vllm import VllmConfig
 
 
@@ -110,6 +110,9 @@ class LearnConfig(Section):
     overlap: Literal["refuse", "drop"] = "refuse"
     """Training questions that also stand in `dev` or `held_out`: refuse to start, or leave out all that share a
     question, a hop or its evidence with them."""
+    part: Part = (0.0, 1.0)
+    """The part of each question file to take, from and to, by a hash of the ids: [0.0, 0.5] and [0.5, 1.0] share no
+    question, so that a team can be trained on what its warm start has not seen."""
     per_file: int = Field(0, ge=0)
     """At most this many questions from each file; 0 takes all."""
     balance: bool = False

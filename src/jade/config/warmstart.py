@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from jade.config.section import ROLE_CODES, Section
+from jade.config.section import ROLE_CODES, Part, Section
 
 
 class WarmstartConfig(Section):
@@ -14,6 +14,9 @@ class WarmstartConfig(Section):
     """Question files whose gold data becomes examples."""
     held_out: tuple[Path, ...] = ()
     """Question files for dev and test: examples that share a question, a hop or its evidence with them are dropped."""
+    part: Part = (0.0, 1.0)
+    """The part of each question file to take, from and to, by a hash of the ids: [0.0, 0.5] and [0.5, 1.0] share no
+    question, so that a team can be trained on what its warm start has not seen."""
     per_file: int = Field(0, ge=0)
     """At most this many questions from each file; 0 takes all."""
     passes: int = Field(1, ge=1)

@@ -39,7 +39,7 @@ def check_training(config: Config) -> Material:
     learn = config.learn
     if not learn.questions:
         raise ConfigError("learn.questions is empty: name the question files to train on")
-    train = read_question_files("learn.questions", learn.questions, learn.per_file)
+    train = read_question_files("learn.questions", learn.questions, learn.per_file, learn.part)
     dev = read_question_files("learn.dev", learn.dev)
     held_out = read_question_files("learn.held_out", learn.held_out)
     train = _apart(config, train, dev, held_out)

@@ -21,6 +21,8 @@ from jade.errors import ConfigError, DocumentError
 from jade.reward.metrics import normalise
 from jade.types import Question
 
+WHOLE = (0.0, 1.0)
+
 
 def read_question_file(path: Path) -> list[Question]:
     """All questions of a JSONL file in FlashRAG's fields; the dataset is the file's first name (`nq.train.jsonl`)."""
@@ -32,12 +34,20 @@ def read_question_file(path: Path) -> list[Question]:
     return questions
 
 
-def read_question_files(setting: str, paths: Sequence[Path], per_file: int = 0) -> list[list[Question]]:
-    """The questions of several files, at most `per_file` of each; a missing file is the setting's fault."""
+def read_question_files(
+    setting: str, paths: Sequence[Path], per_file: int = 0, part: tuple[float, float] = WHOLE
+) -> list[list[Question]]:
+    """The questions of several files, at most `per_file` of that part; a missing file is the setting's fault."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise ConfigError(f"{setting}: {missing[0]} does not exist")
-    return [read_question_file(path)[: per_file or None] for path in paths]
+    return [[q for q in read_question_file(path) if is_in_part(q, part)][: per_file or None] for path in paths]
+
+
+def is_in_part(question: Question, part: tuple[float, float]) -> bool:
+    """Whether a question belongs to the part, wherever in its file it stands and whatever else the file holds."""
+    start, end = part
+    return start <= derive_seed("part", question.id) / 2**63 < end
 
 
 def check_apart(setting: str, trained: Sequence[Question], kept: Sequence[Question], kept_setting: str) -> None:

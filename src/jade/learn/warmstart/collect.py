@@ -46,7 +46,7 @@ def plan_course(config: Config) -> Course:
     missing = [path for path in cfg.best_traces if not path.is_file()]
     if missing:
         raise ConfigError(f"warmstart.best_traces: {missing[0]} does not exist")
-    files = read_question_files("warmstart.questions", cfg.questions, cfg.per_file)
+    files = read_question_files("warmstart.questions", cfg.questions, cfg.per_file, cfg.part)
     held_out = [q for file in read_question_files("warmstart.held_out", cfg.held_out) for q in file]
     lessons, leaks = drop_leaks([lesson_of(question) for file in files for question in file], held_out)
     return Course(team, lessons, _own_traces(config, held_out), leaks)

@@ -1,0 +1,36 @@
+"""Which questions of a file are taken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jade.config import load_config
+from jade.errors import ConfigError
+from jade.learn.questions import is_in_part, read_question_files
+from jade.types import Question
+
+HALVES = ((0.0, 0.5), (0.5, 1.0))
+
+
+def test_two_halves_of_a_file_share_nothing_and_miss_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "nq.train.jsonl"
+    rows = [{"id": f"q{n}", "question": f"who is {n}?", "golden_answers": ["x"]} for n in range(200)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    first, second = (read_question_files("learn.questions", [path], part=part)[0] for part in HALVES)
+    assert {q.id for q in first} | {q.id for q in second} == {row["id"] for row in rows}
+    assert len(first) + len(second) == 200
+    assert 70 < len(first) < 130
+
+
+def test_a_part_stays_the_same_when_the_file_grows(tmp_path: Path) -> None:
+    few, many = ([Question(f"q{n}", "?", ("x",), "nq") for n in range(count)] for count in (20, 40))
+    taken = [q.id for q in few if is_in_part(q, HALVES[0])]
+    assert [q.id for q in many if is_in_part(q, HALVES[0])][: len(taken)] == taken
+
+
+def test_a_part_that_runs_backwards_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"learn\.part: .*from and to must rise"):
+        load_config(None, ["learn.part=[0.5, 0.5]"])
