@@ -84,13 +84,15 @@ def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict
         ("reward.alpha=-1", "reward.alpha"),
         ("retrieval.index='gone'", "retrieval.index"),
         ("learn.credit.rule='none:such'", "learn.credit.rule"),
+        ("learn.held_out=['{train}']", "learn.questions"),
+        ("learn.dev=['{train}']", "learn.questions"),
     ],
 )
 def test_a_bad_config_leaves_nothing_behind(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path, override: str, field: str
 ) -> None:
     run = write_config(tmp_path / "run.toml", tiny_model, settings)
-    result = invoke("train", run, "--set", override)
+    result = invoke("train", run, "--set", override.format(train=settings["learn"]["questions"][0]))
     assert isinstance(result.exception, ConfigError)
     assert field in str(result.exception)
     assert not (tmp_path / "run").exists()

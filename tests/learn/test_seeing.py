@@ -83,10 +83,16 @@ def test_tensorboard_that_is_not_there_is_named_as_a_setting(tmp_path: Path) -> 
         with pytest.raises(ConfigError, match=r"learn\.tensorboard"):
             Journal(tmp_path, tensorboard=True)
     else:
+        from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            EventAccumulator,
+        )
+
         journal = Journal(tmp_path, tensorboard=True)
-        journal.write("iteration", 1, {"reward": 0.5})
+        journal.write("iteration", 3, {"reward": 0.5, "note": "text is left out"})
         journal.close()
-        assert list((tmp_path / "tensorboard").iterdir())
+        board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+        assert board.Tags()["scalars"] == ["iteration/reward"]
+        assert [(event.step, event.value) for event in board.Scalars("iteration/reward")] == [(3, 0.5)]
 
 
 def make_journal(folder: Path, num: int = 8) -> Path:
@@ -157,7 +163,11 @@ def test_the_live_table_shows_the_last_iterations() -> None:
             table.iteration(number, 20, FIGURES | PLANS | {"seconds": 1.0})
         table.dev(19, FIGURES)
         table.alarm(19, Alarm("kl", "far"), 2, 0.5)
-    assert "19/20" in out.getvalue()
+    shown = out.getvalue()
+    assert "19/20" in shown
+    for name in ("reward", "outcome", "rounds", "retrievals", "malformed", "approx kl", "plans", "tokens/s", "left"):
+        assert name in shown
+    assert "QDS 60% R,AG 40%" in shown
     assert "guard: kl: far" in out.getvalue()
 
 

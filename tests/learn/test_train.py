@@ -72,6 +72,23 @@ async def test_going_on_from_an_older_checkpoint_ends_where_going_through_does(
         assert one.read_bytes() == other.read_bytes()
 
 
+async def test_a_run_that_was_rolled_back_and_then_killed_equals_one_that_was_not(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    await make_run(make_config(tiny_model, {"learn": {"iterations": 1}}), tmp_path / "bold").train()
+    (bold,) = read_journal(tmp_path / "bold", "iteration")
+    # A step that the guard calls too long; half of it is not.
+    bounds = {"guard": {"max_kl": 0.9 * bold["last_kl"]}, "checkpoint_every": 2}
+    config = make_config(tiny_model, {"learn": bounds})
+    await make_run(config, tmp_path / "through").train()
+    assert [row["event"] for row in read_journal(tmp_path / "through", "guard")] == ["kl"]
+    shutil.copytree(tmp_path / "through", tmp_path / "killed")
+    killed = make_run(config, tmp_path / "killed")
+    killed.checkpoints.drop_after(0)
+    await killed.train()
+    assert numbers(tmp_path / "killed") == numbers(tmp_path / "through")
+
+
 async def test_a_run_killed_before_its_first_checkpoint_begins_again(tiny_model: Path, tmp_path: Path) -> None:
     config = make_config(tiny_model, {"learn": {"iterations": 1}})
     dev = small_world().splits["dev"][:1]
