@@ -21,7 +21,7 @@ Line = str | Callable[[Prompt], str]
 
 ROOT_QUESTION = Question("q", "Where was the author of Emma born?", ("Hampshire",))
 AMPLE: dict[str, Any] = {"rounds": 10_000, "calls": 10_000, "retrievals": 10_000, "tokens": 10**9}
-"""Budgets that are never spent. Who of two parallel children gets the last of one is a matter of time."""
+"""Budgets that are never spent."""
 EMMA = Passage("1", "Emma", "Emma is a novel by Jane Austen.", "emma.md:0")
 AUSTEN = Passage("2", "Jane Austen", "Jane Austen was born in Hampshire.", "austen.md:0")
 ROMANCE = Passage("3", "Romance", "A kind of story.", "romance.md:0")
@@ -155,6 +155,19 @@ class Erratic:
 
     async def close(self) -> None:
         return None
+
+
+class Paced(Erratic):
+    """The same output at another pace: how long each call takes follows from a seed of its own."""
+
+    def __init__(self, salt: int, broken_share: float, pace: int) -> None:
+        super().__init__(salt, broken_share)
+        self._pace = random.Random(pace)
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        for _ in range(self._pace.randrange(12)):
+            await asyncio.sleep(0)
+        return await super().generate(prompt, sampling)
 
 
 def _usable_lines(prompt: Prompt) -> Sequence[str]:

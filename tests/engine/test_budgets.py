@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 from engine_builders import (
@@ -165,11 +166,66 @@ async def test_parallel_children_share_one_budget_of_calls() -> None:
     assert (trace.stopped, trace.usage.calls) == ("calls", 7 + 1)
 
 
+class AtAPace(ScriptedBackbone):
+    """Slow for one question, quick for all others."""
+
+    def __init__(self, voice: Script, slow: str) -> None:
+        super().__init__(voice)
+        self._slow = slow
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        await asyncio.sleep(0.02 if prompt.user.endswith(self._slow) else 0)
+        return await super().generate(prompt, sampling)
+
+
+@pytest.mark.parametrize("slow", ["a?", "b?", "c?"])
+@pytest.mark.parametrize(
+    ("budget", "asked_for"),
+    [({"retrievals": 2}, ["a?", "b?"]), ({"retrievals": 1}, ["a?"]), ({"rounds": 3}, ["a?", "b?"])],
+)
+async def test_the_last_of_a_budget_goes_to_the_first_children_however_slow_they_are(
+    slow: str, budget: dict[str, Any], asked_for: list[str]
+) -> None:
+    library = Library()
+    voice = AtAPace(splitting("QDP", QDP=split("a?", "b?", "c?")), slow)
+    trace = await solve(ROOT_QUESTION, crew(voice, library=library, **budget))
+    assert trace.stopped == next(iter(budget))
+    assert sorted(library.queries) == asked_for
+
+
+async def test_a_child_may_use_what_its_siblings_leave() -> None:
+    """Seven rounds after the root's: two for each of the first three children, one for the last, which needs three."""
+    plans = {ROOT: plan("QDP"), "d?": plan("QDS")}
+    voice = script(
+        P=by_question(plans, plan("R,AG")),
+        QDP=split("a?", "b?", "c?", "d?"),
+        QDS=split("e?", "f?"),
+    )
+    trace = await solve(ROOT_QUESTION, crew(AtAPace(voice, "a?"), rounds=8, retrievals=5))
+    assert (trace.stopped, trace.usage.rounds, trace.usage.retrievals) == ("", 7, 5)
+    assert [node.id for node in trace.nodes if node.answer is None] == []
+
+
+async def test_children_within_their_shares_do_not_wait_for_each_other() -> None:
+    class Slow(ScriptedBackbone):
+        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+            await asyncio.sleep(0.2 if prompt.role == "AG" else 0)
+            return await super().generate(prompt, sampling)
+
+    voice = splitting("QDP", QDP=split("a?", "b?", "c?", "d?"))
+    started = time.perf_counter()
+    trace = await solve(ROOT_QUESTION, crew(Slow(voice), retrievals=4, rounds=5, calls=10))
+    assert time.perf_counter() - started < 0.6
+    assert (trace.stopped, trace.usage.calls) == ("", 10 + 1)
+
+
 @pytest.mark.parametrize("spent", ["rounds", "calls", "tokens", "seconds"])
-def test_a_ledger_names_the_first_budget_that_refused(spent: str) -> None:
+async def test_a_ledger_names_the_first_budget_that_refused(spent: str) -> None:
     ledger = Ledger(BudgetConfig(**{spent: 1}))
-    assert ledger.open_round() == 1
-    ledger.calls, ledger.prompt_tokens, ledger.started = 1, 1, ledger.started - 1
-    assert ledger.open_round() is None
+    assert await ledger.open_round() == 1
+    ledger.count_call()
+    ledger.charge(Generation("", prompt_tokens=1))
+    ledger.account.started -= 1
+    assert await ledger.open_round() is None
     ledger.refuse("another")
-    assert ledger.stopped == spent
+    assert ledger.account.stopped == spent

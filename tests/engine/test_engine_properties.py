@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from engine_builders import AMPLE, Erratic, ErraticLibrary, asked, crew, plan, roles, script, split, timeless
+from engine_builders import AMPLE, Erratic, ErraticLibrary, Paced, asked, crew, plan, roles, script, split, timeless
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -146,6 +146,21 @@ def test_a_trace_replays_to_the_same_answer_with_the_same_generations(salt: int,
     assert again.answer == trace.answer
     assert [step.generation for step in again.steps] == [step.generation for step in trace.steps]
     assert timeless(again) == timeless(trace)
+
+
+@given(SALTS, st.sampled_from([0.0, 0.2]), BUDGETS, st.integers(0, 9), st.integers(10, 19))
+@settings(max_examples=120)
+def test_who_gets_the_last_of_a_budget_is_no_matter_of_pace(
+    salt: int, share: float, budget: dict[str, Any], pace: int, other: int
+) -> None:
+    (question,) = questions(1)
+    first, second = (
+        asyncio.run(solve(question, crew(Paced(salt, share, each), library=ErraticLibrary(), **budget), seed=salt))
+        for each in (pace, other)
+    )
+    assert timeless(first) == timeless(second)
+    again = replay_crew([first], crew(library=ErraticLibrary(), **budget))
+    assert timeless(asyncio.run(solve(question, again, seed=salt))) == timeless(first)
 
 
 @given(SALTS)

@@ -1,7 +1,7 @@
 """Seeds that follow from what a draw is for, not from when it is made.
 
-So a question gives the same trace alone, among thousands, and after a resumed run. (One thing is left to the clock:
-which of two parallel children gets the last of a budget that both draw on.)
+So a question gives the same trace alone, among thousands, and after a resumed run (see `budget` for how parallel
+children share what they may spend).
 """
 
 from __future__ import annotations

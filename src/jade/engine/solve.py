@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jade.engine.budget import Ledger
 from jade.engine.cite import Evidence, cite, is_supported
 from jade.engine.events import Listener, NodeOpened, NodeSolved, silent
 from jade.engine.stage import Stage, describe_error
@@ -69,12 +70,12 @@ class _Work:
         self.effort = effort
         self.listen = listen
         self.stage = Stage(question, crew, seed, listen)
-        self.ledger = self.stage.ledger
+        self.account = self.stage.ledger.account
         self.root = Node(ROOT, None, question.text, question.text)
         self.nodes = {ROOT: self.root}
 
     async def run(self) -> Trace:
-        solved = await self._work_node(self.root, (), depth=0)
+        solved = await self._work_node(self.root, (), 0, self.stage.ledger)
         answer, steps = solved.root.answer or "", solved.steps
         if solved.root.children or not answer:
             answer, summary = await self._summarise(solved)
@@ -102,19 +103,20 @@ class _Work:
             steps=steps,
             answer=answer,
             citations=citations,
-            usage=self.ledger.usage(),
-            stopped=self.ledger.stopped,
+            usage=self.account.usage(),
+            stopped=self.account.stopped,
             error=error,
             seed=self.seed,
             effort=self.effort,
             supported=is_supported(answer, citations),
         )
 
-    async def _work_node(self, node: Node, known: tuple[Known, ...], depth: int) -> _Solved:
+    async def _work_node(self, node: Node, known: tuple[Known, ...], depth: int, ledger: Ledger) -> _Solved:
         """One round for one node, and the rounds of the children it opens."""
         self.nodes[node.id] = node
+        self.stage.ledgers[node.id] = ledger
         self.listen(NodeOpened(node))
-        number = self.ledger.open_round()
+        number = await ledger.open_round()
         if number is None:
             return self._close(node, ())
         legal = self.team.legal(child=depth > 0, may_split=depth < self.budget.depth)
@@ -140,13 +142,13 @@ class _Work:
     async def _split(
         self, code: str, node: Node, number: int, memory: Memory
     ) -> tuple[tuple[str, ...], tuple[Step, ...]]:
-        if not self.ledger.may_call():
+        if not await self.stage.ledger_of(node).may_call():
             return (), ()
         step = await self.stage.act(self.team.role(code), node, number, memory)
         if not isinstance(step.applied, SubQuestions):
             return (), (step,)
         if len(step.applied.questions) > self.budget.children:
-            self.ledger.refuse("children")
+            self.stage.ledger.refuse("children")
         return step.applied.questions[: self.budget.children], (step,)
 
     async def _work_children(
@@ -162,20 +164,32 @@ class _Work:
         opened = [Node(id_, parent.id, text, text) for id_, text in zip(ids, written, strict=True)]
         parallel = self.team.role(plan.modules[0]).parallel
         work = self._work_at_once if parallel else self._work_in_order
-        solved = await work(opened, known, depth + 1)
+        solved = await work(opened, known, depth + 1, self.stage.ledger_of(parent))
         answer = _answer_of(solved, joined=parallel)
         return self._close(replace(parent, children=ids, workflow=str(plan), answer=answer), steps, solved)
 
-    async def _work_at_once(self, opened: Sequence[Node], known: tuple[Known, ...], depth: int) -> list[_Solved]:
+    async def _work_at_once(
+        self, opened: Sequence[Node], known: tuple[Known, ...], depth: int, ledger: Ledger
+    ) -> list[_Solved]:
+        async def work_branch(node: Node, share: Ledger) -> _Solved:
+            try:
+                return await self._work_node(node, known, depth, share)
+            finally:
+                share.end()
+
+        shares = ledger.share(len(opened))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._work_node(node, known, depth)) for node in opened]
+            branches = zip(opened, shares, strict=True)
+            tasks = [group.create_task(work_branch(node, share)) for node, share in branches]
         return [task.result() for task in tasks]
 
-    async def _work_in_order(self, opened: Sequence[Node], known: tuple[Known, ...], depth: int) -> list[_Solved]:
+    async def _work_in_order(
+        self, opened: Sequence[Node], known: tuple[Known, ...], depth: int, ledger: Ledger
+    ) -> list[_Solved]:
         solved: list[_Solved] = []
         for node in opened:
             resolved = replace(node, question=fill_references(node.written, [s.root.answer for s in solved]))
-            solved.append(await self._work_node(resolved, known, depth))
+            solved.append(await self._work_node(resolved, known, depth, ledger))
             known = (*known, *solved[-1].known())
         return solved
 
@@ -185,7 +199,7 @@ class _Work:
         taken = list(steps)
         for code in plan.modules:
             # Without a call left nobody could read what a tool would bring, so tools stop here too.
-            if not self.ledger.may_call():
+            if not await self.stage.ledger_of(node).may_call():
                 break
             member = self.team.members[code]
             if isinstance(member, ToolSpec):
@@ -219,11 +233,10 @@ class _Work:
         """The closing call. It is granted whatever has been spent, except when time itself is up."""
         known = tuple(Known(n.question, n.answer) for n in solved.nodes[1:] if n.answer)
         last_answer = known[-1].answer if known else ""
-        if self.ledger.seconds_left <= 0:
-            self.ledger.refuse("seconds")
+        if not self.stage.ledger.has_time():
             return last_answer, ()
         memory = Memory(self.question.text, known, self.question.context)
-        step = await self.stage.act(self.team.summariser, solved.root, self.ledger.rounds, memory)
+        step = await self.stage.act(self.team.summariser, solved.root, self.account.rounds, memory)
         return memory.after(step.role, step.applied).answer or last_answer, (step,)
 
 

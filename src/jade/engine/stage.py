@@ -40,6 +40,8 @@ class Stage:
     def __init__(self, question: Question, crew: Crew, seed: int, listen: Listener) -> None:
         self.taken: list[Step] = []
         self.ledger = Ledger(crew.budget)
+        self.ledgers: dict[str, Ledger] = {}
+        """Of the nodes that have one of their own; the others spend from `ledger`."""
         self._question_id = question.id
         self._crew = crew
         self._team = crew.team
@@ -56,7 +58,7 @@ class Stage:
         action: Action | Malformed | None = None
         error = None
         try:
-            generation = await self._generate(spec, id_, seen)
+            generation = await self._generate(spec, id_, seen, self.ledger_of(node))
             action = _checked(spec.code, spec.parse(generation.text, seen))
         except (Exception, asyncio.CancelledError) as raised:
             error = self._explain(raised)
@@ -73,10 +75,11 @@ class Stage:
         note: Note | None = None
         found: tuple[Passage, ...] = ()
         error = None
-        if tool.searches and not self.ledger.may_search():
+        if tool.searches and not await self.ledger_of(node).may_search():
             error = "the retrieval budget is spent"
         else:
-            self.ledger.retrievals += tool.searches
+            if tool.searches:
+                self.ledger_of(node).count_search()
             try:
                 note, found = await self._bring(tool, memory)
             except (Exception, asyncio.CancelledError) as raised:
@@ -87,7 +90,10 @@ class Stage:
             Step(id_, node.id, number, tool.code, seen, applied=note, found=found, error=error, seconds=seconds)
         )
 
-    async def _generate(self, spec: RoleSpec, step_id: str, seen: Observation) -> Generation:
+    def ledger_of(self, node: Node) -> Ledger:
+        return self.ledgers.get(node.id, self.ledger)
+
+    async def _generate(self, spec: RoleSpec, step_id: str, seen: Observation, ledger: Ledger) -> Generation:
         prompt = self._team.render(spec.code, seen)
         sampling = Sampling(
             temperature=self._crew.sampling.temperature,
@@ -96,10 +102,10 @@ class Stage:
             seed=derive_seed(self._seed, self._question_id, step_id),
             choices=self._choices(spec, seen),
         )
-        self.ledger.calls += 1
-        async with asyncio.timeout(self.ledger.seconds_left):
+        ledger.count_call()
+        async with asyncio.timeout(ledger.seconds_left):
             generation = await self._crew.cast.of(spec.code).generate(prompt, sampling)
-        self.ledger.charge(generation)
+        ledger.charge(generation)
         return generation
 
     def _settle(

@@ -131,7 +131,7 @@ class _Dialogue:
         self.tool = tool
 
     async def run(self) -> str:
-        while (number := self.stage.ledger.open_round()) is not None:
+        while (number := await self.stage.ledger.open_round()) is not None:
             last = self._is_last(number)
             if last:
                 self._note(LAST_TURN)
@@ -147,7 +147,9 @@ class _Dialogue:
         return ""
 
     def _is_last(self, number: int) -> bool:
-        return number > self.turns or number >= self.budget.rounds or self.stage.ledger.retrievals >= self.searches
+        return (
+            number > self.turns or number >= self.budget.rounds or self.stage.ledger.account.retrievals >= self.searches
+        )
 
     async def _search(self, query: str, number: int) -> None:
         step = await self.stage.use(self.tool, self.node, number, replace(self.memory, query=query))
@@ -159,7 +161,7 @@ class _Dialogue:
         self.memory = replace(self.memory, notes=(*self.memory.notes, note))
 
     def trace(self, answer: str, error: str | None) -> Trace:
-        steps, ledger = tuple(self.stage.taken), self.stage.ledger
+        steps, account = tuple(self.stage.taken), self.stage.ledger.account
         nodes = (replace(self.node, answer=answer or None),)
         citations = cite(nodes, [(ROOT, self.memory.passages)] if answer else [])
         return Trace(
@@ -169,8 +171,8 @@ class _Dialogue:
             steps=steps,
             answer=answer,
             citations=citations,
-            usage=ledger.usage(),
-            stopped=ledger.stopped,
+            usage=account.usage(),
+            stopped=account.stopped,
             error=error or (None if answer else _last_error(steps)),
             seed=self.seed,
             supported=is_supported(answer, citations),
