@@ -32,7 +32,8 @@ class SamplingConfig(Section):
 
 class BudgetConfig(Section):
     rounds: int = Field(8, ge=1)
-    """Planner turns a question may take."""
+    """Planner turns a question may take. Parallel sub-questions get equal shares of what is left of turns, searches,
+    calls and tokens; one that needs more waits for what the others leave, the first sub-question first."""
     depth: int = Field(2, ge=0)
     """How deep decomposition may nest; 0 forbids it."""
     children: int = Field(4, ge=1)
