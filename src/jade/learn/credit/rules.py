@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -18,6 +14,7 @@ from jade.learn.credit.group import group
 from jade.learn.credit.shared import shared
 from jade.learn.credit.trajectory import trajectory
 from jade.learn.transitions import Experience
+from jade.outside import load_module
 
 RULES: dict[str, Rule] = {"trajectory": trajectory, "shared": shared, "group": group}
 SMALLEST_DEVIATION = 1e-8
@@ -59,21 +56,10 @@ def find_rule(name: str) -> Rule:
     if not separator:
         raise ConfigError(f"learn.credit.rule: {name!r} is none of {', '.join(RULES)} and not package.module:function")
     try:
-        rule: Rule = getattr(_load(where), function)
+        rule: Rule = getattr(load_module(where), function)
     except (ImportError, AttributeError, OSError, SyntaxError) as error:
         raise ConfigError(f"learn.credit.rule: {name!r} cannot be loaded: {error}") from None
     return rule
-
-
-def _load(where: str) -> ModuleType:
-    if not where.endswith(".py"):
-        return importlib.import_module(where)
-    spec = importlib.util.spec_from_file_location(f"jade_credit_{Path(where).stem}", where)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{where} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def normalise(advantages: Sequence[Floats], kinds: Sequence[str]) -> tuple[Floats, ...]:
