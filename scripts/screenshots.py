@@ -85,8 +85,8 @@ class Album:
         sort = {"sort": "rounds", "descending": True, "limit": 1}
         key = self.get(f"/runs/{run}/rows", workflow="QDS", verdict="right", **sort)["rows"][0]["key"]
         trace = self.get(f"/runs/{run}/traces/{quote(key)}")
-        steps = [step for step in trace["steps"] if any(passage["chosen"] for passage in step["passages"])]
-        step = next((step for step in steps if step["role"] == "DS"), steps[0])["id"]
+        shown = [step for step in trace["steps"] if step["passages"]]
+        step = next((step for step in shown if any(passage["chosen"] for passage in step["passages"])), shown[0])["id"]
         address = f"{self.url}/ui/#/traces/{run}/{quote(key, safe='')}"
         for theme in ("light", "dark"):
             page = self.page(theme)
@@ -116,13 +116,13 @@ class Album:
         self.shoot(page, "training.png")
 
     def ask(self, question: str) -> None:
-        """While the team is at work: the first sub-question is answered, a later one is being worked."""
+        """While the team is at work: some sub-questions are answered, and what was found for the first is open."""
         page = self.page()
         page.goto(f"{self.url}/ui/#/ask")
         page.get_by_label("Your question").fill(question)
         page.get_by_role("button", name="Ask", exact=True).click()
-        page.locator(".node .node .node-answer").first.wait_for()
-        page.locator(".step.busy").first.wait_for()
+        page.locator('.node .node .step[data-role="R"]').first.click()
+        page.locator(".node .node .node-answer").nth(2).or_(page.locator(".said")).first.wait_for()
         self.shoot(page, "ask.png")
 
 

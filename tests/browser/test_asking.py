@@ -46,6 +46,16 @@ def test_the_tree_grows_while_the_team_works(page: Any, url: str) -> None:
     page.locator(".detail .passage mark", has_text="1850").first.wait_for()
 
 
+def test_a_step_can_be_looked_into_while_the_team_works(page: Any) -> None:
+    with serving(make_app(make_crew(delay_seconds=0.5))) as address:
+        page.goto(f"{address}/ui/#/ask")
+        ask(page, NESTED)
+        page.locator('.step[data-step="0.1:2"]').click()
+        page.locator(".ask:not(:has(.said)) .detail .tag.mark", has_text="holds the answer").first.wait_for()
+        page.locator(".said", has_text="Lune").wait_for()
+        assert page.locator('.step[aria-selected="true"]').get_attribute("data-step") == "0.1:2"
+
+
 def test_what_was_asked_has_a_link_of_its_own(page: Any, url: str) -> None:
     page.goto(f"{url}#/ask")
     ask(page, NESTED)

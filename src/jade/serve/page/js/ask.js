@@ -59,6 +59,7 @@ export class AskView {
       this.stepPane,
     );
     this.steps = new Map();
+    this.answers = new Map();
   }
 
   show(route) {
@@ -78,6 +79,7 @@ export class AskView {
     if (!question || this.working) return;
     this.working = new AbortController();
     this.steps.clear();
+    this.answers.clear();
     go({ ...this.route, step: "" }, { quietly: true });
     this.trace.clear(h("h1", {}, question));
     this.#busy(true);
@@ -100,7 +102,11 @@ export class AskView {
   #hear(name, data) {
     const moves = {
       node: () => this.trace.tree.openNode(data),
-      solved: () => this.trace.tree.openNode(data),
+      solved: () => {
+        this.answers.set(data.id, data.answer ?? "");
+        this.trace.tree.openNode(data);
+        this.#showStep();
+      },
       began: () => this.trace.tree.beginStep(data),
       step: () => {
         this.steps.set(data.id, data);
@@ -131,12 +137,19 @@ export class AskView {
     this.trace.head.append(h("p", { class: "notice bad", role: "alert" }, message));
   }
 
+  /** What to look for in a step's passages, as far as it is known by now. */
+  #wanted(step) {
+    if (this.trace.trace) return this.trace.wanted(step);
+    const answer = this.answers.get(step.node) ?? "";
+    return { answer, phrases: [answer] };
+  }
+
   #showStep() {
     const step = this.steps.get(this.route.step);
     this.stepPane.hidden = !step;
     this.element.classList.toggle("no-step", !step);
     this.trace.tree.select(this.route.step);
     const onClose = () => go({ ...this.route, step: "" }, { quietly: true });
-    put(this.stepPane, step ? detail(step, { ...this.trace.wanted(step), onClose }) : null);
+    put(this.stepPane, step ? detail(step, { ...this.#wanted(step), onClose }) : null);
   }
 }

@@ -6,7 +6,7 @@ import { h, icon, put } from "./dom.js";
 import { count, score, signed } from "./format.js";
 import { List } from "./list.js";
 import { go } from "./route.js";
-import { runOptions } from "./runs.js";
+import { runLabel, runOptions } from "./runs.js";
 import { TraceView } from "./traceview.js";
 import { Verdict } from "./verdict.js";
 
@@ -21,7 +21,7 @@ export class CompareView {
     this.search = h("input", {
       class: "field",
       type: "search",
-      placeholder: "Search questions, answers, passages",
+      placeholder: "Search",
       "aria-label": "Search",
       onchange: () => this.#param("q", this.search.value.trim()),
     });
@@ -125,7 +125,7 @@ export class CompareView {
 
   #title(name) {
     const run = this.library.runs.find((each) => each.name === name);
-    return run ? `${run.title} · ${run.group}` : name;
+    return run ? runLabel(run) : name;
   }
 
   #openFirst() {

@@ -66,7 +66,7 @@ export class Tree {
   #describe({ item, head }, node) {
     const isRoot = node.parent === null;
     const asked = isRoot ? "The question" : cut(node.question);
-    const answer = h("span", { class: `node-answer${isRoot ? this.verdict : ""}` }, cut(node.answer ?? ""));
+    const answer = h("span", { class: `node-answer${isRoot ? this.verdict : ""}` }, cut(node.answer ?? "", 140));
     item.setAttribute("aria-label", cut(node.question) + (node.answer ? `, answered ${cut(node.answer)}` : ""));
     put(
       head,
