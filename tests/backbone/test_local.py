@@ -306,7 +306,7 @@ async def test_a_prompt_that_is_too_long_keeps_its_ends_and_says_what_it_lost(ca
     assert 250 < len(found.prompt_ids) <= 300
     assert "BEGIN\nPassage 0" in text
     assert "Question: where is the river?<|im_end|>" in text
-    assert "tokens left out …]" in text
+    assert f"[… {found.prompt_cut} tokens left out …]" in text
     assert "AG prompt" in caplog.text
 
 

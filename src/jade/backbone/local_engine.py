@@ -273,6 +273,7 @@ class Engine:
                 seconds=time.perf_counter() - job.arrived,
                 prompt_tokens=len(job.ids),
                 completion_tokens=len(token_ids),
+                prompt_cut=job.num_cut,
             )
             self._outcomes.append((job.ticket, generation))
 
