@@ -12,6 +12,7 @@ from jade.learn.checkpoint import iteration_of
 from jade.learn.journal import read_journal
 from jade.learn.train import draw_effort, make_jobs
 from jade.reward.outcome import assign_rewards
+from jade.team.crew import Crew
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
@@ -48,6 +49,7 @@ async def test_the_sampler_speaks_with_the_weights_of_the_last_update(tiny_model
     rows = list(read_journal(tmp_path, "iteration"))
     # Behaviour log-probs are the sampler's own; the learner computes the same ones again before every update.
     assert all(row["logp_gap_max"] < 1e-3 for row in rows)
+    assert isinstance(run.crew, Crew)
     assert run.crew.cast.shared.policy_version == 3  # type: ignore[attr-defined]
 
 

@@ -124,6 +124,7 @@ def _subplots(count: int) -> tuple[Any, Any]:
     axes = figure.subplots(1, count, squeeze=False)[0]
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
+        each.xaxis.get_major_locator().set_params(integer=True)
     return figure, axes
 
 
