@@ -90,7 +90,8 @@ def serve_range(cfg: RetrievalConfig, numbers: range, pipe: Connection) -> None:
     except JadeError as error:
         pipe.send(str(error))
         return
-    listening = socket.socket()
+    # Named as TCP: only then does asyncio send small answers at once, not 40 ms later.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
     threading.Thread(target=_stop_with, args=(pipe, server), daemon=True).start()
