@@ -51,15 +51,15 @@ bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
 verl-env: .venvs/verl/ready ## Make verl's own environment, in .venvs/verl (2 GB; the CPU build of torch)
 
 .PHONY: verl-test
-verl-test: .venvs/verl/ready ## Test what jade gives to verl, inside verl
-	.venvs/verl/bin/python -m pytest -W ignore tests/cluster/test_verl_inside.py $(ARGS)
+verl-test: .venvs/verl/ready ## Test what jade gives to verl and to Ray Serve, inside that environment
+	.venvs/verl/bin/python -m pytest -W ignore tests/cluster/test_verl_inside.py tests/cluster/test_serve_shards.py $(ARGS)
 
 # Not into $(VENV): verl holds torch, transformers and numpy to versions of its own. Never its [vllm]: that needs a GPU.
 .venvs/verl/ready: constraints-cpu.txt pyproject.toml
 	$(PYTHON) -m venv .venvs/verl
 	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check torch $(CPU)
 	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check $(CPU) 'verl==0.9.*' 'TransferQueue>=0.1.10' \
-	  cachetools msgspec pyzmq hypothesis pytest pytest-asyncio -e .
+	  'ray[serve]' cachetools msgspec pyzmq hypothesis pytest pytest-asyncio -e .
 	@touch $@
 
 .PHONY: install
