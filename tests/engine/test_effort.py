@@ -92,3 +92,4 @@ def test_an_effort_survives_writing_and_reading(tmp_path_factory: pytest.TempPat
     path = tmp_path_factory.mktemp("config") / "run.toml"
     path.write_text(dump_config(config))
     assert load_config(path) == config
+    assert Config.model_validate(Config().model_dump()) == Config()

@@ -34,6 +34,6 @@ class RewardConfig(Section):
     dial: float = Field(0.0, ge=0.0)
     """Above 0: alpha and beta are drawn per question from [0, dial] and told to the planner, so that one policy
     serves every budget."""
-    effort: Annotated[float | None, BeforeValidator(_named_effort), Field(ge=0.0, le=1.0)] = None
+    effort: Annotated[Annotated[float, Field(ge=0.0, le=1.0)] | None, BeforeValidator(_named_effort)] = None
     """What to spend on an answer, on that dial: low (0), medium (0.5), high (1) or a number between. Not set: medium
     where there is a dial, else the planner is told no prices."""
