@@ -19,7 +19,7 @@ class PolicyConfig(Section):
     lora_targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """Names of the layers that get an adapter."""
     critic: Literal["head", "separate", "none"] = "head"
-    """The baseline: a value head on the shared trunk, a model of its own, or none (`group` credit)."""
+    """The baseline: a value head on the shared trunk, a model of its own, or none (`group` and `branch` credit)."""
     value_gradient: bool = False
     """Whether a value head on the shared trunk also shapes the trunk; a young critic's errors would disturb it."""
     tokens_per_batch: int = Field(16384, ge=64)
@@ -63,7 +63,7 @@ class PPOConfig(Section):
 
 class CreditConfig(Section):
     rule: str = "trajectory"
-    """trajectory, shared, group, or `package.module:function` for a rule of one's own."""
+    """trajectory, shared, group, branch, or `package.module:function` for a rule of one's own."""
     gamma: float = Field(1.0, gt=0.0, le=1.0)
     """Discount from one action token to the next."""
     lam: float = Field(1.0, ge=0.0, le=1.0)
@@ -71,8 +71,8 @@ class CreditConfig(Section):
     group_std: bool = False
     """`group` only: divide by the group's standard deviation as well."""
     skip_even: bool = True
-    """`group` only: leave a question out of the update when all its rollouts earned exactly the same, format included;
-    not where a critic, an entropy bonus or a divergence would still learn from it."""
+    """`group` and `branch`: leave a question out of the update when all its rollouts earned exactly the same, format
+    included; not where a critic, an entropy bonus or a divergence would still learn from it."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 
@@ -122,7 +122,7 @@ class LearnConfig(Section):
     questions_per_iteration: int = Field(128, ge=1)
     """Questions rolled out before each update."""
     rollouts: int = Field(1, ge=1)
-    """Traces of each question; `group` credit needs two or more."""
+    """Traces of each question; `group` and `branch` credit need two or more."""
     concurrency: int = Field(512, ge=1)
     """Questions in flight at once."""
     temperature: float = Field(1.0, gt=0.0)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jade.config import Config
 from jade.errors import ConfigError
-from jade.learn.credit.rules import find_rule
+from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
@@ -94,10 +94,13 @@ def check_index(index: str) -> None:
 def _check_credit(config: Config) -> None:
     learn = config.learn
     find_rule(learn.credit.rule)
-    if learn.credit.rule == "group" and learn.rollouts < 2:
-        raise ConfigError(f"learn.rollouts: group credit compares rollouts and needs two or more, not {learn.rollouts}")
-    if learn.policy.critic == "none" and learn.credit.rule in ("trajectory", "shared"):
-        raise ConfigError(f"learn.policy.critic: {learn.credit.rule} credit needs a critic; choose head or separate")
+    rule = learn.credit.rule
+    if rule in AMONG_ROLLOUTS and learn.rollouts < 2:
+        raise ConfigError(
+            f"learn.rollouts: {rule} credit compares rollouts and needs at least 2, not {learn.rollouts}"
+        )
+    if learn.policy.critic == "none" and rule in ("trajectory", "shared"):
+        raise ConfigError(f"learn.policy.critic: {rule} credit needs a critic; choose head or separate")
 
 
 def _check_prices(config: Config) -> None:

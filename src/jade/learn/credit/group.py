@@ -19,7 +19,7 @@ SMALLEST_DEVIATION = 1e-6
 
 
 def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    baselines = {name: _baseline(list(of.values())) for name, of in _team_rewards(experience).items()}
+    baselines = {name: _baseline(list(of.values())) for name, of in team_rewards(experience).items()}
     advantages = []
     for transition, value in zip(experience.transitions, values, strict=True):
         mean, deviation = baselines[transition.group]
@@ -40,7 +40,7 @@ def _baseline(rewards: list[float]) -> tuple[float, float]:
     return float(np.mean(rewards)), float(np.std(rewards))
 
 
-def _team_rewards(experience: Experience) -> dict[str, dict[str, float]]:
+def team_rewards(experience: Experience) -> dict[str, dict[str, float]]:
     """Reward by trace, by group: a trace counts once in the baseline, however many steps it took."""
     earned: dict[str, dict[str, float]] = {}
     for transition in experience.transitions:

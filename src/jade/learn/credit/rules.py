@@ -10,13 +10,16 @@ import numpy as np
 from jade.config import CreditConfig
 from jade.errors import ConfigError
 from jade.learn.credit.base import Credit, Floats, Rule
+from jade.learn.credit.branch import branch
 from jade.learn.credit.group import group
 from jade.learn.credit.shared import shared
 from jade.learn.credit.trajectory import trajectory
 from jade.learn.transitions import Experience
 from jade.outside import load_module
 
-RULES: dict[str, Rule] = {"trajectory": trajectory, "shared": shared, "group": group}
+RULES: dict[str, Rule] = {"trajectory": trajectory, "shared": shared, "group": group, "branch": branch}
+AMONG_ROLLOUTS = ("group", "branch")
+"""Rules by which rollouts of one question are compared: they need two or more."""
 SMALLEST_DEVIATION = 1e-8
 
 
@@ -30,7 +33,7 @@ def assign_credit(
     """
     credit = find_rule(cfg.rule)(experience, values, cfg)
     rows: Sequence[int] = range(len(values))
-    if nothing_else_teaches and cfg.skip_even and cfg.rule == "group":
+    if nothing_else_teaches and cfg.skip_even and cfg.rule in AMONG_ROLLOUTS:
         # By question, not by call: a penalty teaches only beside the calls, worth 0, that did not earn it.
         telling = {experience.transitions[row].group for row in rows if credit.advantages[row].any()}
         rows = [row for row in rows if experience.transitions[row].group in telling]

@@ -1,0 +1,84 @@
+"""A rule without a critic that compares like with like: rollouts of one question are a tree, and a call is judged
+beside those that had come to the same point.
+
+A call's baseline is the mean team reward of the other rollouts that gave the same prompt to the same role; where there
+is none, of those that share the longest beginning with its own rollout, in the last resort all of them. So a
+decomposition is compared with other decompositions of that question, not with the plan of not decomposing, and what
+the planner gained is not counted to the answerer. The baseline depends on what came before the call and never on the
+call itself, so the gradient stays unbiased; only its noise shrinks. A format penalty falls on the offending step alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jade.config import CreditConfig
+from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.group import team_rewards
+from jade.learn.transitions import Experience
+from jade.types import Trace, Transition
+
+Point = tuple[object, ...]
+"""Where a rollout stands: before a prompt, or behind a sequence of calls."""
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """Which rollouts of each question came by a point, and how each call got to where it was made."""
+
+    rollouts: Mapping[tuple[str, Point], set[str]]
+    ways: Mapping[tuple[str, str], tuple[Point, ...]]
+    """By trace and step: the points that it stood at, the closest one first."""
+
+
+def branch(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
+    earned = team_rewards(experience)
+    crossings = _crossings(experience)
+    advantages, returns = [], []
+    for transition, value in zip(experience.transitions, values, strict=True):
+        mine = earned[transition.group][transition.trace]
+        others = [earned[transition.group][other] for other in _company(transition, crossings)]
+        gained = mine - _mean(others) if others else 0.0
+        advantages.append(np.full(len(value), gained + transition.reward.format))
+        returns.append(np.full(len(value), transition.reward.total))
+    return Credit(tuple(advantages), tuple(returns))
+
+
+def _company(transition: Transition, crossings: Crossings) -> set[str]:
+    """The other rollouts to compare with: those at the closest point where there are any."""
+    for point in crossings.ways[transition.trace, transition.step]:
+        others = crossings.rollouts[transition.group, point] - {transition.trace}
+        if others:
+            return others
+    return set()
+
+
+def _crossings(experience: Experience) -> Crossings:
+    rollouts: dict[tuple[str, Point], set[str]] = defaultdict(set)
+    ways: dict[tuple[str, str], tuple[Point, ...]] = {}
+    groups = {transition.trace: transition.group for transition in experience.transitions}
+    for name, group in groups.items():
+        for step, points in _walk(experience.traces[name]):
+            ways[name, step] = points
+            for point in points:
+                rollouts[group, point].add(name)
+    return Crossings(rollouts, ways)
+
+
+def _walk(trace: Trace) -> Iterator[tuple[str, tuple[Point, ...]]]:
+    """Each call's points: its prompt, then the calls before it, and ever fewer of them."""
+    behind: list[Point] = [()]
+    for step in trace.steps:
+        if step.generation is None:
+            continue
+        yield step.id, (("before", step.role, step.generation.prompt_ids), *reversed(behind))
+        behind.append((*behind[-1], (step.role, step.generation.token_ids)))
+
+
+def _mean(rewards: Sequence[float]) -> float:
+    """Of equal rewards that reward exactly, where a sum would have been rounded."""
+    return rewards[0] if len(set(rewards)) == 1 else float(np.mean(rewards))
