@@ -96,9 +96,7 @@ def _check_credit(config: Config) -> None:
     find_rule(learn.credit.rule)
     rule = learn.credit.rule
     if rule in AMONG_ROLLOUTS and learn.rollouts < 2:
-        raise ConfigError(
-            f"learn.rollouts: {rule} credit compares rollouts and needs at least 2, not {learn.rollouts}"
-        )
+        raise ConfigError(f"learn.rollouts: {rule} credit compares rollouts and needs at least 2, not {learn.rollouts}")
     if learn.policy.critic == "none" and rule in ("trajectory", "shared"):
         raise ConfigError(f"learn.policy.critic: {rule} credit needs a critic; choose head or separate")
 
