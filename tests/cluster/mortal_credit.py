@@ -1,7 +1,7 @@
 """The paper's credit rule in a learner that can be told to die. It is copied beside a run.
 
-Where a file `kill-learner` stands there with a rank and a number, the learner of that rank kills itself (SIGKILL) when
-it assigns credit for that number-th time. The file is gone then, so that it happens once.
+Where a file `kill-learner` stands there with a rank and an iteration, the learner of that rank kills itself (SIGKILL)
+in the middle of that iteration. The file is gone then, so that it happens once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ from jade.learn.credit.trajectory import trajectory as rule
 from jade.learn.ranks import rank
 from jade.learn.transitions import Experience
 
-calls = 0
-
 
 def trajectory(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    global calls
-    calls += 1
     order = Path(__file__).with_name("kill-learner")
-    if order.is_file() and order.read_text() == f"{rank()} {calls}":
+    iteration = experience.transitions[0].policy_version + 1
+    if order.is_file() and order.read_text() == f"{rank()} {iteration}":
         order.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return rule(experience, values, cfg)

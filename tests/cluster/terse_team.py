@@ -1,7 +1,7 @@
 """An extension of the team: everyone is cut off after a few tokens, since a model with random weights says nothing.
 
 It is copied beside a run. Where a file `kill-sampler` stands there, the process in which roles have spoken as often as
-the file says kills itself with SIGKILL. The file loses a line each time, so that it happens as often as it has lines.
+its first number says kills itself with SIGKILL. The number is gone then, so that it happens as often as there are any.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jade.team.team import TeamBuilder
 from jade.types import Action, Malformed, Observation
 
 NUM_TOKENS = 6
+ORDER = Path(__file__).with_name("kill-sampler")
 
 
 def register(team: TeamBuilder) -> None:
@@ -25,7 +26,7 @@ def register(team: TeamBuilder) -> None:
 
 
 class Counting:
-    """Parses as the role does, and counts in how many calls of this process."""
+    """Parses as the role does, and counts the calls of this process since an order to die was given."""
 
     count = 0
 
@@ -33,14 +34,9 @@ class Counting:
         self._role = role
 
     def __call__(self, text: str, seen: Observation) -> Action | Malformed:
-        Counting.count += 1
-        die_if_asked(Counting.count)
+        orders = ORDER.read_text().split() if ORDER.is_file() else []
+        Counting.count = Counting.count + 1 if orders else 0
+        if orders and Counting.count >= int(orders[0]):
+            ORDER.write_text(" ".join(orders[1:]))
+            os.kill(os.getpid(), signal.SIGKILL)
         return self._role.parse(text, seen)
-
-
-def die_if_asked(count: int) -> None:
-    order = Path(__file__).with_name("kill-sampler")
-    lines = order.read_text().split() if order.is_file() else []
-    if lines and count >= int(lines[0]):
-        order.write_text("\n".join(lines[1:]))
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
-from cluster_runs import make_cluster_config, numbers, train_here, write_material
+from cluster_runs import make_cluster_config, numbers, same_within_rounding, train_here, write_material
 
 from jade.cluster.member import Task
 from jade.cluster.torchrun import train_with_torchrun
 from jade.config import Config
+from jade.errors import TrainingStopped
+from jade.learn.checkpoint import Progress
 from jade.learn.show import Silent
 
 
@@ -18,15 +21,42 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_material(tmp_path_factory.mktemp("material"))
 
 
-def train(config: Config, folder: Path, workers: int) -> None:
-    train_with_torchrun(Task(config, folder), Silent(), workers)
+@pytest.fixture(scope="module")
+def here(tiny_model: Path, material: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run in this process, with which all others are compared."""
+    folder = tmp_path_factory.mktemp("here")
+    asyncio.run(train_here(make_cluster_config(tiny_model, material), folder))
+    return folder
 
 
-async def test_one_and_two_processes_give_the_numbers_of_none(tiny_model: Path, material: Path, tmp_path: Path) -> None:
-    config = make_cluster_config(tiny_model, material)
-    await train_here(config, tmp_path / "here")
-    train(config, tmp_path / "one", 1)
-    train(config, tmp_path / "two", 2)
-    assert numbers(tmp_path / "one") == numbers(tmp_path / "here")
-    for row, other in zip(numbers(tmp_path / "two"), numbers(tmp_path / "here"), strict=True):
-        assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
+def train(config: Config, folder: Path, workers: int, *, resume: bool = False) -> Progress:
+    return train_with_torchrun(Task(config, folder, resume=resume), Silent(), workers)
+
+
+def test_one_process_gives_the_numbers_of_the_run_here(
+    tiny_model: Path, material: Path, here: Path, tmp_path: Path
+) -> None:
+    assert train(make_cluster_config(tiny_model, material), tmp_path / "one", 1).iteration == 3
+    assert numbers(tmp_path / "one") == numbers(here)
+
+
+def test_two_processes_one_of_them_killed_give_the_same_within_rounding(
+    tiny_model: Path, material: Path, here: Path, tmp_path: Path
+) -> None:
+    order = material / "kill-learner"
+    order.write_text("1 3")
+    train(make_cluster_config(tiny_model, material), tmp_path / "two", 2)
+    assert not order.exists(), "nobody was killed"
+    assert same_within_rounding(tmp_path / "two", here)
+
+
+def test_a_learner_that_dies_too_often_ends_the_run_in_one_line_and_another_number_of_them_goes_on(
+    tiny_model: Path, material: Path, here: Path, tmp_path: Path
+) -> None:
+    config = make_cluster_config(tiny_model, material, {"cluster": {"restarts": 0}})
+    (material / "kill-learner").write_text("0 2")
+    with pytest.raises(TrainingStopped, match=r"learner 0 died too often \(.*SIGKILL.*--resume") as raised:
+        train(config, tmp_path / "run", 1)
+    assert "\n" not in str(raised.value)
+    assert train(config, tmp_path / "run", 2, resume=True).iteration == 3
+    assert same_within_rounding(tmp_path / "run", here)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -19,9 +18,6 @@ from jade.learn.checkpoint import Checkpoints, Progress, read_progress
 from jade.learn.open import Assemble, open_claimed
 from jade.learn.show import Silent, Spectator
 from jade.team.crew import open_crew
-
-PATIENCE = timedelta(hours=24)
-"""How long learners wait for each other: a rollout may be long, and whoever dies is noticed at once anyway."""
 
 
 @dataclass(frozen=True, slots=True)

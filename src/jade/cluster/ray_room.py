@@ -56,18 +56,26 @@ class Room:
 
 @contextmanager
 def connected(config: Config, workers: int, address: str | None) -> Iterator[Room]:
-    """A cluster that has all a run needs. One that was started here ends with the block."""
+    """A cluster that has all a run needs: the one that this process is in already, one at an address, or a new one."""
     actors = config.cluster.actors or workers
+    with _inside(config, workers, actors, address):
+        machines = survey(limited=address is not None)
+        check_versions(installed_versions(), machines)
+        check_memory(config, machines, workers, actors)
+        yield make_room(config, workers, actors, ray.cluster_resources())
+
+
+@contextmanager
+def _inside(config: Config, workers: int, actors: int, address: str | None) -> Iterator[None]:
+    if ray.is_initialized():
+        yield
+        return
     if address is None:
         _start(config, workers, actors)
     else:
         _join(address)
     try:
-        machines = survey(limited=address is not None)
-        check_versions(installed_versions(), machines)
-        check_memory(config, machines, workers, actors)
-        room = make_room(config, workers, actors, ray.cluster_resources())
-        yield room
+        yield
     finally:
         ray.shutdown()
 

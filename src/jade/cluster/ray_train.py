@@ -14,7 +14,7 @@ import ray.train
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from jade.cluster.member import PATIENCE, Task, assembly, progress_in, take_part
+from jade.cluster.member import Task, assembly, progress_in, take_part
 from jade.cluster.ray_actors import start_actors, troupe_of
 from jade.cluster.ray_room import Room, connected
 from jade.cluster.watch import watching
@@ -43,7 +43,7 @@ def _fit(task: Task, room: Room) -> None:
     trainer = TorchTrainer(
         _learn,
         train_loop_config={"task": _placed(task, on_gpu), "assemble": _assembly(room), "folder": Path.cwd()},
-        torch_config=TorchConfig(timeout_s=int(PATIENCE.total_seconds())),
+        torch_config=TorchConfig(timeout_s=round(60 * task.config.cluster.patience_minutes)),
         scaling_config=ScalingConfig(num_workers=room.learners, use_gpu=on_gpu, resources_per_worker=room.learner),
         run_config=RunConfig(
             name="ray",

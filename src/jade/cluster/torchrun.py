@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -19,8 +20,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from jade.cluster.machine import check_memory, check_versions, installed_versions, this_machine
-from jade.cluster.member import PATIENCE, Task, assembly, progress_in, share_cores, take_part
+from jade.cluster.member import Task, assembly, progress_in, share_cores, take_part
 from jade.cluster.watch import watching
+from jade.config import Config
 from jade.errors import JadeError, TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Progress
@@ -52,7 +54,8 @@ def _launch(task: Task, workers: int) -> None:
         max_restarts=task.config.cluster.restarts,
     )
     # The launcher prints each failure at length; what became of the run is said once, here.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         outcomes: dict[int, TrainingStopped | None] = elastic_launch(settings, work)(task)
     except ChildFailedError as failed:
@@ -72,14 +75,14 @@ def _explained(failed: ChildFailedError) -> JadeError:
 @record
 def work(task: Task) -> TrainingStopped | None:
     """One of the processes that were started here."""
-    with joined():
+    with joined(task.config):
         share_cores(task.config, num_ranks())
         return take_part(placed(task), assembly(task.config))
 
 
 def _join(task: Task, spectator: Spectator) -> Progress:
     """One of the processes that torchrun has started, perhaps on several machines."""
-    with joined():
+    with joined(task.config):
         machines = pool(this_machine())
         check_versions(agree(installed_versions()), machines)
         problem = agree(_claimed(task) if is_first() else None)
@@ -101,12 +104,14 @@ def _claimed(task: Task) -> JadeError | None:
 
 
 @contextmanager
-def joined() -> Iterator[None]:
+def joined(config: Config) -> Iterator[None]:
     """Be a member of the process group that the environment names."""
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=PATIENCE)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(minutes=config.cluster.patience_minutes)
+    )
     try:
         yield
     finally:

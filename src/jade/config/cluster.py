@@ -20,3 +20,5 @@ class ClusterConfig(Section):
     """GPUs for a rollout actor, in the same way; parts of one may be given."""
     restarts: int = Field(3, ge=0)
     """How often learners are started again, from the last checkpoint, after one of them died."""
+    patience_minutes: float = Field(720.0, gt=0.0)
+    """How long learners wait for each other, through a whole rollout; one that died is noticed sooner."""
