@@ -174,14 +174,16 @@ def step_share(iteration: int, cfg: LearnConfig) -> float:
 def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, seed: int) -> Iterator[list[int]]:
     """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps.
 
-    What was done for one question stays together, but where a part ends: its calls have the most to share.
+    Calls with the same prompt stay together, but where a part ends: they are what each other is compared with, and
+    share the most.
     """
     shuffle = np.random.default_rng(seed)
-    questions = sorted({experience.transitions[row].group for row in rows})
+    seen: dict[tuple[int, ...], int] = {}
+    prompt_of = {row: seen.setdefault(experience.transitions[row].prompt_ids, len(seen)) for row in rows}
     for _ in range(cfg.epochs):
-        turn = dict(zip(questions, shuffle.permutation(len(questions)).tolist(), strict=True))
+        turns = shuffle.permutation(len(seen)).tolist()
         order = shuffle.permutation(np.array(rows, dtype=np.int64)).tolist()
-        order.sort(key=lambda row: turn[experience.transitions[row].group])
+        order.sort(key=lambda row: turns[prompt_of[row]])
         parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
         yield from ([order[place] for place in part] for part in parts)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +77,25 @@ class Policy(nn.Module):
     def _hidden(self, trunk: Any, batch: Batch) -> Tensor:
         """The states from which the action tokens are predicted: one place before each."""
         device = batch.id_T.device
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with self._compiled_or_not(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             embedded = trunk.get_input_embeddings()(batch.id_T[None])
+            # The stream that the layers add to is kept as small as the sampler's.
+            stream = embedded.to(torch.bfloat16) if device.type == "cuda" else embedded
+            if self.cfg.compile and torch.is_grad_enabled():
+                # The first layer's program is then the others' too, where embeddings are frozen.
+                stream.requires_grad_()
             hidden_1TH: Tensor = trunk(
-                # The stream that the layers add to is kept as small as the sampler's.
-                inputs_embeds=embedded.to(torch.bfloat16) if device.type == "cuda" else embedded,
+                inputs_embeds=stream,
                 position_ids=batch.position_T[None],
                 use_cache=False,
                 jade_packing=Packing.of(batch),
             ).last_hidden_state
         return hidden_1TH[0].index_select(0, batch.state_N)
+
+    def _compiled_or_not(self) -> AbstractContextManager[None]:
+        """Only what is learned from is worth a program: looking back has too few tokens to earn one of its own."""
+        eager = self.cfg.compile and not torch.is_grad_enabled()
+        return torch.compiler.set_stance("force_eager") if eager else nullcontext()
 
     def _value(self, trunk_NH: Tensor, batch: Batch) -> Tensor | None:
         if self.value_head is None:
