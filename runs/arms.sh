@@ -1,6 +1,7 @@
 #!/bin/sh
 # Joint against apart: every arm begins with the same warm start and gets the same number of updates on the same number
-# of rollouts; each is tested once, at its last iteration. Run it where `data/` is (see runs/joint.toml).
+# of rollouts; each is tested once, at its last iteration. Run it where `data/` is (see runs/joint.toml); the warm start
+# itself, merged, is data/light-model.
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 # Killed and started again, it goes on where it was.
 set -eu
@@ -33,6 +34,6 @@ for seed in $seeds; do
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done
-test_on warm-start jade-135m
+test_on warm-start data/light-model
 test_on untrained smollm2-135m
 $jade report $pooled warm-start="$out/test/warm-start" untrained="$out/test/untrained" --baseline joint --out "$out/report"
