@@ -79,11 +79,9 @@ def test_an_effort_without_a_dial_means_the_usual_one() -> None:
     assert effort_of(RewardConfig(effort=0.0)) == Effort(USUAL_DIAL, USUAL_DIAL)
 
 
-@pytest.mark.parametrize(
-    ("wish", "complaint"), [("lots", "choose low, medium, high"), ("1.5", "less than"), ("-1", "")]
-)
-def test_an_effort_that_is_none_is_refused_by_name(wish: str, complaint: str) -> None:
-    with pytest.raises(ConfigError, match=rf"reward\.effort: .*{complaint}"):
+@pytest.mark.parametrize("wish", ["lots", "1.5", "-1", "nan", "[1]", "''"])
+def test_an_effort_that_is_none_is_refused_by_name(wish: str) -> None:
+    with pytest.raises(ConfigError, match=r"reward\.effort: choose low, medium, high, or a number from 0"):
         load_config(None, [f"reward.effort={wish}"])
 
 

@@ -13,15 +13,16 @@ EFFORTS = {"low": 0.0, "medium": 0.5, "high": 1.0}
 """Places on the dial that have a name."""
 
 
-def _named_effort(value: Any) -> Any:
-    """A name's number; whatever is no text is left for pydantic to judge."""
-    if not isinstance(value, str):
-        return value
+def _effort(value: Any) -> Any:
+    """A name's number; a number on the dial; nothing."""
     try:
-        return EFFORTS[value] if value in EFFORTS else float(value)
-    except ValueError:
+        number = EFFORTS[value] if value in EFFORTS else None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = -1.0
+    if number is not None and not 0 <= number <= 1:
         names = ", ".join(EFFORTS)
-        raise PydanticCustomError("effort", f"choose {names}, or a number from 0 (spare) to 1 (spend all)") from None
+        raise PydanticCustomError("effort", f"choose {names}, or a number from 0 (spare) to 1 (spend all)")
+    return number
 
 
 class RewardConfig(Section):
@@ -34,6 +35,6 @@ class RewardConfig(Section):
     dial: float = Field(0.0, ge=0.0)
     """Above 0: alpha and beta are drawn per question from [0, dial] and told to the planner, so that one policy
     serves every budget."""
-    effort: Annotated[Annotated[float, Field(ge=0.0, le=1.0)] | None, BeforeValidator(_named_effort)] = None
+    effort: Annotated[float | None, BeforeValidator(_effort)] = None
     """What to spend on an answer, on that dial: low (0), medium (0.5), high (1) or a number between. Not set: medium
     where there is a dial, else the planner is told no prices."""
