@@ -6,6 +6,8 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from answering_server import ONE_HOP, Server
+from cli_runs import jade
 
 from jade.cli.answer import print_answer
 from jade.types import Citation, Node, Passage, Question, Trace
@@ -50,3 +52,13 @@ def test_every_passage_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -
     lines = printed(wide_trace({"0.1": [False] * 5, "0.2": [True] * 2}), capsys, everything=True)
     assert [line[:3] for line in lines[::2]] == [f"[{number}]" for number in range(1, 8)]
     assert not [line for line in lines if "more read" in line]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")
+def test_an_answer_that_cannot_be_kept_is_still_printed(index: Path, server: Server) -> None:
+    done = jade("ask", ONE_HOP, "--index", index, "--model", server.url, "--trace", "/dev/full")
+    assert done.status == 2
+    assert "Answer: Ada Lenn" in done.out
+    assert done.err.splitlines()[-1] == (
+        "jade: not everything could be written (No space left on device); make room and run it again"
+    )

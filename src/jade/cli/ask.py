@@ -35,11 +35,13 @@ def command(
 
     chosen = config_from(config, settings, index=index, model=model, effort=effort)
     trace = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
-    append_traces(trace_file, [trace])
-    if as_json:
-        typer.echo(json.dumps(_as_object(trace, trace_file), indent=2))
-    elif not trace.error:
-        print_answer(trace, trace_file)
+    try:
+        append_traces(trace_file, [trace])
+    finally:  # an answer that cannot be kept is still an answer
+        if as_json:
+            typer.echo(json.dumps(_as_object(trace, trace_file), indent=2))
+        elif not trace.error:
+            print_answer(trace, trace_file)
     if trace.error:
         complain(f"no answer: {trace.error} (what was tried: jade trace show {trace_file})")
         raise typer.Exit(1)
