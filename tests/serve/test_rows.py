@@ -34,7 +34,9 @@ def test_any_trace_is_skimmed_to_what_parsing_gives(trace: Trace) -> None:
     assert read_row(line, "", "") == parsed(line)
 
 
-@given(st.lists(st.sampled_from(MARKS), min_size=4, max_size=4), st.sampled_from(["text", "metadata", "passage"]))
+@given(
+    st.lists(st.sampled_from(MARKS), min_size=4, max_size=4), st.sampled_from(["text", "metadata", "twin", "passage"])
+)
 def test_texts_that_look_like_marks_are_only_texts(texts: list[str], place: str) -> None:
     trace = make_line(texts, place)
     line = json.dumps(trace, separators=(",", ":")).encode()
@@ -45,7 +47,14 @@ def make_line(texts: list[str], place: str) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(LINE)
     data["answer"], data["question"]["text"] = texts[0], texts[1]
     if place == "metadata":
-        data["question"]["metadata"] = {"steps": [{"a": 1}], "answer": texts[2], "passages": [{"b": texts[3]}]}
+        data["question"]["metadata"] = {
+            "hops": 2,
+            "steps": [{"a": 1}],
+            "answer": texts[2],
+            "passages": [{"b": texts[3]}],
+        }
+    elif place == "twin":
+        data["question"]["metadata"] = {"hops": 2, "steps": [{"a": 1}], "answer": texts[2] + texts[3]}
     elif place == "passage":
         data["passages"][0]["text"], data["passages"][-1]["title"] = texts[2], texts[3]
     else:
