@@ -180,6 +180,15 @@ def test_examples_are_right_and_wrong_ones_from_all_benchmarks(board: Board) -> 
     assert all(example.trace.id == example.record.trace for example in (*right, *wrong))
 
 
+def test_records_that_were_moved_without_their_traces_have_no_examples(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    for traces in run.glob("nq/*/traces.jsonl"):
+        traces.unlink()
+    column = board_of(run).column("jade")
+    assert column is not None
+    assert {example.benchmark for example in choose_examples(column, right=True)} == {"hotpotqa"}
+
+
 def test_an_outline_shows_every_node_and_step() -> None:
     lines = outline(make_trace("nq", "jade", 0))
     assert [line.split()[0] for line in lines] == ["Who", "P", "QDP", "Part", "R", "AG", "Part", "R", "AG", "Who", "AS"]

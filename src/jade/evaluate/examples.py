@@ -30,9 +30,10 @@ class Example:
 def choose_examples(column: Column, *, right: bool, count: int = 10) -> list[Example]:
     """Questions answered exactly, or with no word in common with the gold answer, taken from each benchmark in turn.
 
-    Of pooled runs the first one's are shown.
+    Of pooled runs the first one's are shown. Traces are large: a run that was moved without them has a report all the
+    same, without examples.
     """
-    picked = [_pick(cell, right, count) for cell in column.cells.values()]
+    picked = [_pick(cell, right, count) for cell in column.cells.values() if cell.runs[0].files.traces.is_file()]
     in_turn = [pick for round_ in zip_longest(*picked) for pick in round_ if pick is not None]
     return [_example(cell, place) for cell, place in in_turn[:count]]
 
