@@ -174,16 +174,12 @@ def step_share(iteration: int, cfg: LearnConfig) -> float:
 def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, seed: int) -> Iterator[list[int]]:
     """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps.
 
-    Calls with the same prompt stay together, but where a part ends: they are what each other is compared with, and
-    share the most.
+    Calls are drawn one by one. Steps that hold the rollouts of a question or of a prompt together would have more
+    to share, but go too far in one direction each: they were seen to learn slower and to set off the guard.
     """
     shuffle = np.random.default_rng(seed)
-    seen: dict[tuple[int, ...], int] = {}
-    prompt_of = {row: seen.setdefault(experience.transitions[row].prompt_ids, len(seen)) for row in rows}
     for _ in range(cfg.epochs):
-        turns = shuffle.permutation(len(seen)).tolist()
         order = shuffle.permutation(np.array(rows, dtype=np.int64)).tolist()
-        order.sort(key=lambda row: turns[prompt_of[row]])
         parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
         yield from ([order[place] for place in part] for part in parts)
 
