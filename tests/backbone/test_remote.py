@@ -16,7 +16,7 @@ import pytest
 from misbehaving_server import Act, Server, completion, serving
 
 from jade.backbone.base import Backbone
-from jade.backbone.remote import RemoteBackbone, _retry_after
+from jade.backbone.remote import MAX_WAIT_SECONDS, RemoteBackbone, _retry_after, pause_seconds
 from jade.config import BackboneConfig
 from jade.errors import BackboneFailed, ConfigError
 from jade.types import Generation, Prompt, Sampling
@@ -170,6 +170,15 @@ async def test_retry_after_is_waited_for() -> None:
 )
 def test_retry_after_is_a_number_or_a_date(value: str, seconds: float) -> None:
     assert _retry_after(httpx.Response(429, headers={"Retry-After": value})) == pytest.approx(seconds, rel=0.1)
+
+
+def test_those_who_failed_together_do_not_come_back_together() -> None:
+    for attempt, ceiling in ((0, 0.5), (1, 1.0), (3, 4.0), (30, MAX_WAIT_SECONDS)):
+        pauses = [pause_seconds(attempt, 0.5) for _ in range(200)]
+        assert 0 <= min(pauses) < 0.2 * ceiling
+        assert 0.8 * ceiling < max(pauses) <= ceiling
+        assert len(set(pauses)) == len(pauses)
+    assert pause_seconds(0, 0.5, not_before_seconds=7.0) == 7.0
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:

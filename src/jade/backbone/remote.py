@@ -125,8 +125,7 @@ class RemoteBackbone:
             except _Passing as failure:
                 if attempt + 1 == tries:
                     raise BackboneFailed(self._told(f"{failure} ({tries} tries)")) from None
-                ceiling = min(MAX_WAIT_SECONDS, self._backoff_seconds * 2**attempt)
-                await asyncio.sleep(max(random.uniform(0, ceiling), failure.not_before_seconds))
+                await asyncio.sleep(pause_seconds(attempt, self._backoff_seconds, failure.not_before_seconds))
         raise AssertionError("the last try returns or raises")
 
     async def _ask(
@@ -263,6 +262,13 @@ def _complaint(response: httpx.Response) -> str:
         pass
     hint = "; check the key" if response.status_code in (401, 403) else ""
     return f"HTTP {response.status_code}{f' ({said})' if said else ''}{hint}"
+
+
+def pause_seconds(attempt: int, backoff_seconds: float, not_before_seconds: float = 0.0) -> float:
+    """How long to wait after a try (counted from 0) has failed: anything up to a bound that doubles with every try, so
+    that those who failed together do not come back together."""
+    ceiling = min(MAX_WAIT_SECONDS, backoff_seconds * 2**attempt)
+    return max(random.uniform(0, ceiling), not_before_seconds)
 
 
 def _retry_after(response: httpx.Response) -> float:
