@@ -230,6 +230,11 @@ def test_the_page_works_at_400_pixels(page: Any, url: str) -> None:
     page.get_by_role("button", name="Close the step").click()
     page.get_by_role("link", name="← Questions").click()
     assert page.locator(".list-pane").is_visible()
+    page.goto(f"{url}#/compare/untrained/jade")
+    page.locator(".row", has_text="Which school is older").click()
+    page.locator(".tree-pane .step").first.wait_for()
+    box = page.locator(".tree-pane").first.bounding_box()
+    assert box["y"] < 400, "what was chosen is brought into sight"
     for view in ("compare/untrained/jade", "training/trained"):
         page.goto(f"{url}#/{view}")
         page.locator("main .view").wait_for()

@@ -31,7 +31,10 @@ export class CompareView {
       fetchPage: (offset, limit) => this.#page(offset, limit),
       render: pairChildren,
       idOf: (pair) => pair.before.question_id,
-      onOpen: (pair) => go({ ...this.route, question: pair.before.question_id, side: "", step: "" }),
+      onOpen: (pair) => {
+        this.opened = true;
+        go({ ...this.route, question: pair.before.question_id, side: "", step: "" });
+      },
       onError: (error) => this.verdict.clear(h("p", { class: "notice bad" }, error.message)),
     });
     this.traces = Object.fromEntries(
@@ -163,8 +166,16 @@ export class CompareView {
       SIDES.forEach((side, place) =>
         this.traces[side].show(traces[place], this.route.side === side ? this.route.step : ""),
       );
+      this.#bringIntoSight();
     }
     this.#showStep();
+  }
+
+  /** On a narrow screen the traces stand below the list that one was chosen from. */
+  #bringIntoSight() {
+    if (this.opened && matchMedia("(max-width: 760px)").matches)
+      this.element.querySelector(".tree-pane").scrollIntoView({ block: "start" });
+    this.opened = false;
   }
 
   /** The list anew; where a link names a question far down, it is brought into sight. */
@@ -219,7 +230,13 @@ function pairChildren(pair) {
         pair.gain === null ? "" : pair.change === "same" ? score(pair.after.score) : signed(pair.gain),
       ),
     ),
-    h("div", { class: "row-answer" }, `${pair.before.answer || "none"} → ${pair.after.answer || "none"}`),
+    h(
+      "div",
+      { class: "row-answer pair" },
+      h("span", {}, pair.before.answer || "none"),
+      "→",
+      h("span", { class: "after" }, pair.after.answer || "none"),
+    ),
     h(
       "div",
       { class: "row-tags" },
