@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -15,7 +16,7 @@ from answering_server import ONE_HOP, SERIAL, Call, Server, serving
 from cli_runs import jade, jade_process, start
 from rich.console import Console
 
-from jade.cli.screen import inert
+from jade.cli.screen import inert, stoppable
 from jade.cli.tree import LiveTree
 from jade.engine.events import NodeOpened, NodeSolved, StepBegan, StepEnded
 from jade.types import Answer, Generation, Node, Observation, Step
@@ -74,6 +75,21 @@ def test_stopping_with_control_c_is_quiet(index: Path, here: Path) -> None:
     assert (process.returncode, out) == (130, b"")
     assert b"Traceback" not in err
     assert time.monotonic() - started < 4
+
+
+def test_stopping_while_a_model_is_loading_does_not_wait_for_it() -> None:
+    before = signal.getsignal(signal.SIGINT)
+
+    async def load() -> None:
+        with stoppable():
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(30)  # noqa: ASYNC251 (as a model that loads does)
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(load())
+    assert time.monotonic() - started < 15
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_stopping_an_index_with_control_c_is_quiet_and_leaves_the_old_one(here: Path) -> None:

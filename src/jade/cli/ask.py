@@ -60,13 +60,17 @@ def _asked(text: str) -> Question:
 
 
 async def _ask(question: Question, config: Config, seed: int, trace_file: Path) -> Trace:
-    from jade.cli.screen import open_screen
+    from contextlib import AsyncExitStack
+
+    from jade.cli.screen import open_screen, stoppable
     from jade.cli.tree import LiveTree
     from jade.engine.effort import effort_of
     from jade.engine.solve import solve
     from jade.team.crew import open_crew
 
-    async with open_crew(config) as crew:
+    async with AsyncExitStack() as stack:
+        with stoppable():
+            crew = await stack.enter_async_context(open_crew(config))
         _claim(trace_file)
         with LiveTree(open_screen(stderr=True)) as tree:
             return await solve(question, crew, seed=seed, effort=effort_of(config.reward), listen=tree.hear)

@@ -9,7 +9,11 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -53,3 +57,16 @@ def print_what_can_be_printed() -> None:
     """Where stdout cannot write a character (a pipe in an old code page), a `?` stands for it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """For work inside an event loop that never yields to it (loading a model): Ctrl-C ends it, instead of waiting."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
