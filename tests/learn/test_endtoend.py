@@ -113,7 +113,7 @@ async def test_learning_raises_the_reward_over_a_control_that_does_not_learn(
     learned = [row["step_reward"] for row in rows[-3:]]
     control = [await without_learning(start, stream, row["iteration"] - 1) for row in rows[-3:]]
     assert fmean(learned) > fmean(control) + 0.1
-    assert fmean(row["malformed"] for row in rows[-3:]) < 0.8 * rows[0]["malformed"]
+    assert fmean(row["malformed"] for row in rows[-3:]) < 0.75 * rows[0]["malformed"]
 
 
 async def without_learning(config: Config, stream: QuestionStream, iteration: int) -> float:

@@ -22,6 +22,7 @@ from jade.errors import ConfigError
 from jade.learn.batches import Batch, send
 
 NAME = "jade_packed"
+MASKED = "backbone.model: this model masks its attention in a way that cannot be trained here"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """What transformers calls in every layer; shapes are [1, heads, T, D] in and [1, T, heads, D] out."""
     if attention_mask is not None or jade_packing is None:
-        raise ConfigError("backbone.model: this model masks its attention in a way that cannot be trained here")
+        raise ConfigError(MASKED)
     if sliding_window is not None and sliding_window < jade_packing.longest:
         raise ConfigError(f"backbone.model: calls longer than the model's sliding window of {sliding_window} tokens")
     query_TAD, key_TKD, value_TKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jade.learn.attention import Packing, attend
+from jade.errors import ConfigError
+from jade.learn.attention import MASKED, Packing, attend
 from jade.learn.batches import make_batch
 
 ADAPTER = "default"
@@ -90,9 +91,12 @@ class LeanAttention(nn.Module):
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
         jade_packing: Packing,
+        attention_mask: Tensor | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
         """As transformers calls it; shapes are [1, T, H] in and out."""
+        if attention_mask is not None:
+            raise ConfigError(MASKED)
         inputs = (self.q_proj, self.k_proj, self.v_proj)
         weight_OI = torch.cat([_weight_of(layer) for layer in inputs])
         bias_O = None if self.q_proj.bias is None else torch.cat([layer.bias for layer in inputs])
