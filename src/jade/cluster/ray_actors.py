@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from jade.cluster.ray_room import Room
 from jade.config import Config, SamplingConfig
 from jade.engine.rollout import Job, rollout
 from jade.engine.solve import ROOT, trace_id
+from jade.errors import JadeError
 from jade.learn.open import Assemble, set_threads
 from jade.learn.policy import Policy
 from jade.learn.ranks import agree, is_first
@@ -53,6 +54,9 @@ class Roller:
         async with self._opening:
             if self._crew is None:
                 self._crew = await self._stack.enter_async_context(open_crew(self._config))
+
+    def process_id(self) -> int:
+        return os.getpid()
 
     async def roll_out(
         self, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int, version: int, parcel: Parcel
@@ -96,9 +100,10 @@ class RayTroupe(Troupe):
     async def _hand_to(self, actor: Any, jobs: Sequence[Job], concurrency: int) -> list[Trace]:
         post = self.post
         try:
-            traces: list[Trace] = await actor.roll_out.remote(
-                jobs, self.sampling, concurrency, post.version, post.parcel
-            )
+            with _plainly():
+                traces: list[Trace] = await actor.roll_out.remote(
+                    jobs, self.sampling, concurrency, post.version, post.parcel
+                )
         except ray.exceptions.RayActorError as error:
             why = f"the rollout actor died twice: {str(error).strip().partition(chr(10))[0]}"
             return [unworked(job, why) for job in jobs]
@@ -137,8 +142,18 @@ def start_actors(room: Room, config: Config) -> list[Any]:
     roller = roller.options(num_cpus=room.actor["CPU"], num_gpus=room.actor["GPU"], max_restarts=-1, max_task_retries=1)
     config = config.model_copy(update={"backbone": own})
     actors = [roller.remote(config, Path.cwd()) for _ in range(room.actors)]
-    ray.get([actor.ready.remote() for actor in actors])
+    with _plainly():
+        ray.get([actor.ready.remote() for actor in actors])
     return actors
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Errors of an actor as they were raised there, without the traceback that Ray makes of them."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, JadeError) else error) from None
 
 
 def troupe_of(actors: Sequence[Any], room: Room) -> Assemble:

@@ -85,7 +85,7 @@ def _explained(failed: TrainingFailedError) -> JadeError:
     """What happened to the first worker that failed, in one line."""
     failures: dict[int, Exception] = getattr(failed, "worker_failures", {})
     for error in failures.values():
-        cause = getattr(error, "cause", error)
+        cause = getattr(error, "_base_exc", error)
         if isinstance(cause, JadeError):
             return cause
     number, error = next(iter(failures.items()), (0, failed))

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
@@ -60,6 +61,8 @@ def _launch(task: Task, workers: int) -> None:
         outcomes: dict[int, TrainingStopped | None] = elastic_launch(settings, work)(task)
     except ChildFailedError as failed:
         raise _explained(failed) from None
+    except SignalException:
+        raise KeyboardInterrupt from None
     if outcomes[0] is not None:
         raise outcomes[0]
 
