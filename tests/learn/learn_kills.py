@@ -74,6 +74,8 @@ def kill_when(config: Path, folder: Path, num_lines: int, delay: float) -> str:
 
 def describe(folder: Path) -> str:
     """What a killed run had done, and whether it was writing a checkpoint."""
+    if not (folder / "metrics.jsonl").exists():
+        return "before it began"
     done = sum(row["kind"] == "iteration" for row in read_journal(folder))
     places = sorted(path.name for path in (folder / "checkpoints").glob("*"))
     saved = next((name.removeprefix("step-").lstrip("0") or "0" for name in places[::-1] if name[0] == "s"), "none")
