@@ -27,7 +27,7 @@ function card({ path, method, spec }, api) {
     "article",
     { class: "card" },
     h("div", { class: "endpoint" }, h("span", { class: "tag good mono" }, method.toUpperCase()), h("code", {}, path)),
-    h("p", {}, spec.description ?? ""),
+    h("p", {}, prose(spec.description)),
     table(
       "Parameters",
       (spec.parameters ?? []).map(({ name, schema, description, required }) => [
@@ -57,6 +57,11 @@ function fields(schema) {
   ]);
 }
 
+/** Text in which names stand between backticks. */
+function prose(text = "") {
+  return text.split("`").map((piece, place) => (place % 2 ? h("code", {}, piece) : piece));
+}
+
 function table(title, rows) {
   if (!rows.length) return null;
   return h(
@@ -80,7 +85,7 @@ function table(title, rows) {
               required ? "" : title === "Body" ? h("span", { class: "muted small" }, " optional") : "",
             ),
             h("td", { class: "mono muted" }, type),
-            h("td", {}, meaning),
+            h("td", {}, prose(meaning)),
           ),
         ),
       ),
