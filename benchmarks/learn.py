@@ -5,7 +5,8 @@
 
 `update` learns from synthetic transitions, with lengths as a team writes them and prompts that the rollouts of a
 question have in common; the update is the real one. `iteration` runs whole iterations on the built-in world and says
-how long each phase took. Three sizes show whether cost grows linearly: seconds a call should stay what they are.
+how long each phase took. Three sizes show whether cost grows linearly: seconds a call should stay what they are. On a
+busy machine the processor's seconds say more than the clock's.
 
 The floor of an update is 6 FLOP a weight and token over the peak, for the weights that every token meets, and for the
 vocabulary's at action tokens; the share of it that is reached is the model FLOP utilisation (MFU). Tokens are those
@@ -126,7 +127,7 @@ def measure_update(
     )
     policy = load_policy(BackboneConfig(model=str(model), device=device), cfg.policy)
     learner = Learner(policy, cfg)
-    first, *rest = (learner.update(experience, iteration=n, seed=n) for n in range(3))
+    first, *rest = (timed_update(learner, experience, number) for number in range(3))
     best = min(rest, key=lambda figures: figures["seconds_update"])
     seconds, tokens = best["seconds_update"], best["update_tokens"]
     return {
@@ -136,12 +137,19 @@ def measure_update(
         "shared": round(best["shared"], 3),
         "first_seconds": round(first["seconds_update"], 2),
         "update_seconds": round(seconds, 3),
+        "processor_milliseconds_a_call": round(1000 * best["processor"] / len(experience.transitions), 2),
         "calls_per_second": round(len(experience.transitions) / seconds),
         "tokens_per_second": round(tokens / seconds),
         "mfu": round(floor_seconds(policy, experience, peak, best["shared"]) / seconds, 4),
         "gpu_busy": busy_share(learner, experience) if device == "cuda" else None,
         "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device == "cuda" else None,
     }
+
+
+def timed_update(learner: Learner, experience: Experience, number: int) -> dict[str, float]:
+    started = time.process_time()
+    figures = learner.update(experience, iteration=number, seed=number)
+    return figures | {"processor": time.process_time() - started}
 
 
 def busy_share(learner: Learner, experience: Experience) -> float:
@@ -245,13 +253,16 @@ def make_config(material: Mapping[str, Any], questions: int, options: argparse.N
 
 
 async def measure_iteration(config: Config, folder: Path, options: argparse.Namespace) -> dict[str, object]:
-    """The last of several iterations: the first ones also warm up."""
+    """The last of several iterations: the first ones also warm up. The processor's time is that of all."""
+    num_traces = config.learn.questions_per_iteration * ROLLOUTS
     async with open_run(config, folder, Silent()) as run:
         floors = Floors(run.learner.policy, options)
+        started = time.process_time()
         with Watch() as watch:
             await run.train()
-    *_, last = read_journal(folder, "iteration")
-    num_traces = config.learn.questions_per_iteration * ROLLOUTS
+        processor = time.process_time() - started
+    *earlier, last = read_journal(folder, "iteration")
+    all_calls = num_traces * sum(row["calls"] for row in (*earlier, last))
     calls, seconds = num_traces * last["calls"], {name: last[f"seconds_{name}"] for name in PHASES}
     floor = {"rollout": floors.rollout(last, num_traces), "update": floors.update(last)}
     return {
@@ -260,6 +271,7 @@ async def measure_iteration(config: Config, folder: Path, options: argparse.Name
         "update_tokens": last["update_tokens"],
         **{f"seconds_{name}": round(took, 3) for name, took in seconds.items()},
         "milliseconds_a_call": round(1000 * sum(seconds.values()) / calls, 2),
+        "processor_milliseconds_a_call": round(1000 * processor / all_calls, 2),
         "rollout_calls_per_second": round(calls / seconds["rollout"], 1),
         "update_calls_per_second": round(calls / seconds["update"], 1),
         **{f"floor_{name}": round(least, 4) for name, least in floor.items()},
