@@ -26,8 +26,11 @@ from jade.cluster.machine import (
 from jade.config import Config
 from jade.errors import ConfigError
 
-ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
 SMALLEST_STORE_BYTES = 200_000_000
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+SETTINGS_FRAME = b"\x04"
+"""How two sides of HTTP/2 begin to speak: each with a frame of its settings."""
 HELD_VERSIONS = 2
 """Versions of the weights that may be in the object store at once: the one in use and the next."""
 
@@ -97,13 +100,21 @@ def _join(address: str) -> None:
         raise ConfigError(f"--address: {address!r} is not HOST:PORT; give a Ray cluster's own (its port is often 6379)")
     try:
         if address != "auto":
-            socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+            _knock(host, int(port))
         _init(address=address)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         why = str(error).strip().partition("\n")[0]
         raise ConfigError(
             f"--address: no Ray cluster answers at {address} ({why}); start one there with `ray start --head`"
         ) from None
+
+
+def _knock(host: str, port: int) -> None:
+    """Raises unless something speaks HTTP/2 there, as Ray does; Ray itself would wait for minutes before it says so."""
+    with socket.create_connection((host, port), ANSWER_SECONDS) as door:
+        door.sendall(GREETING)
+        if door.recv(9)[3:4] != SETTINGS_FRAME:
+            raise ConnectionError("something else listens there")
 
 
 def _init(**settings: Any) -> None:

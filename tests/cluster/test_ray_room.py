@@ -1,0 +1,138 @@
+"""What stands in the way of a run on a cluster is said in one line, before any work."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cluster_runs import make_cluster_config, write_material
+
+from jade.cluster.launch import train_on
+from jade.cluster.machine import Machine, check_memory, check_versions, count_weights, installed_versions, this_machine
+from jade.cluster.member import Task
+from jade.config import Config, dump_config
+from jade.errors import ConfigError
+from jade.learn.show import Silent
+
+HUGE = 10**12
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_material(tmp_path_factory.mktemp("material"))
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Path, material: Path) -> Config:
+    return make_cluster_config(tiny_model, material)
+
+
+def refusal(backend: str, config: Config, folder: Path, address: str | None = None) -> str:
+    """What is said, and that nothing was done."""
+    with pytest.raises(ConfigError) as raised:
+        train_on(backend, Task(config, folder), Silent(), 1, address)
+    assert not folder.exists()
+    assert "\n" not in str(raised.value)
+    return str(raised.value)
+
+
+def with_huge_model(config: Config, folder: Path) -> Config:
+    """A model folder whose weights file says that it holds a trillion numbers; nothing of it is on the disk."""
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    head = json.dumps({"w": {"dtype": "F32", "shape": [HUGE], "data_offsets": [0, 4 * HUGE]}}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.truncate(8 + len(head) + 4 * HUGE)
+    return config.model_copy(update={"backbone": config.backbone.model_copy(update={"model": str(folder)})})
+
+
+def test_too_little_memory_is_said_before_any_work(config: Config, tmp_path: Path) -> None:
+    huge = with_huge_model(config, tmp_path / "huge")
+    said = refusal("torchrun", huge, tmp_path / "run")
+    assert "1,000,000 million weights" in said
+    assert "20,000.0 GB" in said
+
+
+def test_sharding_lets_a_model_fit_that_one_learner_could_not_hold(config: Config, tiny_model: Path) -> None:
+    size = 4 * count_weights(tiny_model)
+    machines = [Machine("a", {}, 3 * size), Machine("b", {}, 3 * size)]
+    check_memory(config, machines, learners=2, actors=2)
+    with pytest.raises(ConfigError, match="GB are free"):
+        check_memory(config, machines, learners=1, actors=2)
+
+
+def test_a_machine_that_does_not_tell_its_memory_is_trusted(config: Config) -> None:
+    check_memory(config, [Machine("a", {}, 0)], learners=1, actors=1)
+
+
+def test_what_is_free_here_is_known_and_a_limit_counts() -> None:
+    here = this_machine()
+    assert here.free_bytes > 10**8
+    assert this_machine(memory_limit=1000).free_bytes == 1000
+
+
+@pytest.mark.parametrize("package", ["jade-team", "torch", "transformers", "Python"])
+def test_a_machine_with_another_version_is_named(package: str) -> None:
+    ours = installed_versions()
+    other = Machine("node7", ours | {package: "0.0.1"}, 0)
+    with pytest.raises(ConfigError, match=rf"machine node7 has {package} 0\.0\.1 and this one has"):
+        check_versions(ours, [this_machine(), other])
+
+
+def test_an_address_is_not_for_torchrun(config: Config, tmp_path: Path) -> None:
+    assert "--backend ray" in refusal("torchrun", config, tmp_path / "run", "localhost:6379")
+
+
+def test_a_run_without_ray_names_the_extra(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(dump_config(config))
+    code = (
+        "import sys; sys.modules['ray'] = None; from jade.cli.main import main; "
+        f"sys.argv = ['jade', 'train', {str(tmp_path / 'run.toml')!r}, '--backend', 'ray']; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "jade-team[ray]" in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+class TestWithRay:
+    """Needs ray, and starts none of its own unless it says so."""
+
+    @pytest.fixture(autouse=True)
+    def need_ray(self) -> None:
+        pytest.importorskip("ray", reason="ray is not installed: pip install 'jade-team[ray]'")
+
+    @pytest.mark.parametrize("address", ["ray://somewhere:10001", "somewhere", "host:port"])
+    def test_an_address_that_is_none_is_refused(self, config: Config, tmp_path: Path, address: str) -> None:
+        assert f"{address!r} is not HOST:PORT" in refusal("ray", config, tmp_path / "run", address)
+
+    def test_an_address_that_does_not_answer_is_named(self, config: Config, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert f"no Ray cluster answers at {address}" in refusal("ray", config, tmp_path / "run", address)
+
+    def test_something_else_at_the_address_is_no_cluster(self, config: Config, tmp_path: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as mute:
+            address = f"127.0.0.1:{mute.getsockname()[1]}"
+            assert f"no Ray cluster answers at {address}" in refusal("ray", config, tmp_path / "run", address)
+
+    @pytest.mark.slow
+    def test_a_worker_with_another_package_version_is_named(self, config: Config, tmp_path: Path) -> None:
+        from ray.cluster_utils import Cluster
+
+        info = tmp_path / "other" / "jade_team-9.9.9.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: jade-team\nVersion: 9.9.9\n")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+        try:
+            cluster.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(info.parent)})
+            said = refusal("ray", config, tmp_path / "run", cluster.address)
+        finally:
+            cluster.shutdown()
+        assert "has jade-team 9.9.9 and this one has" in said
