@@ -110,15 +110,22 @@ def search(count: int, shard_size: int, folder: Path) -> dict[str, Any]:
             begun = time.perf_counter()
             await retriever.search([query], 5)
             times.append(time.perf_counter() - begun)
-        await retriever.close()
         return times
 
+    async def close() -> None:
+        await retriever.close()
+
     times = asyncio.run(ask())
+    cpu = time.process_time()
+    asyncio.run(ask())
+    cpu_ms = 1000 * (time.process_time() - cpu) / (len(asked) + 20)
+    asyncio.run(close())
     return {
         "open_seconds": round(opened, 2),
         "words_megabytes": round(words, 1),
         "own_megabytes": round(memory("RssAnon")),
         "mapped_megabytes": round(memory("RssFile")),
+        "query_cpu_ms": round(cpu_ms, 2),
         "latency_ms_median": round(1000 * statistics.median(times), 2),
         "latency_ms_p95": round(1000 * sorted(times)[int(0.95 * len(times))], 2),
     }
@@ -143,19 +150,22 @@ def measured(count: int, shard_size: int, folder: Path) -> dict[str, Any]:
     return figures
 
 
-GROWING = ("words", "build_cpu_seconds", "disk_megabytes", "words_megabytes", "latency_ms_median")
-"""What grows with the corpus. Of a process's memory that is its table of words; the rest is the program's."""
+GROWING = ("words", "build_cpu_seconds", "disk_megabytes", "query_cpu_ms")
 
 
-def extrapolated(rows: list[dict[str, Any]], count: int) -> dict[str, Any]:
-    """What a power of the number of passages, through the first and the last size measured, says of `count`."""
+def extrapolated(rows: list[dict[str, Any]], count: int, shard_size: int) -> dict[str, Any]:
+    """What growth says of `count`: a power of the passages through the first and the last size; memory by the shard.
+
+    A shard's table of words stays in memory, and a shard of the same size has one of the same size.
+    """
     first, last = rows[0], rows[-1]
     steps = math.log(last["passages"] / first["passages"])
-    found: dict[str, Any] = {"passages": count, "extrapolated": True}
+    found: dict[str, Any] = {"passages": count, "extrapolated": True, "shards": -(-count // shard_size)}
     for name in GROWING:
         power = math.log(last[name] / first[name]) / steps
         found[name] = round(last[name] * (count / last["passages"]) ** power, 1)
         found[f"{name}_power"] = round(power, 2)
+    found["words_megabytes"] = round(found["shards"] * last["words_megabytes"] / last["shards"])
     return found
 
 
@@ -170,7 +180,11 @@ def main() -> int:
             rows.append(measured(count, options.shard_size, Path(folder) / "shards"))
             print(json.dumps(rows[-1]), flush=True)
     about = {"shard_size": options.shard_size, "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 1)}
-    figures = {"measured": rows, "wikipedia": extrapolated(rows, WIKIPEDIA) if len(rows) > 1 else None, **about}
+    figures = {
+        "measured": rows,
+        "wikipedia": extrapolated(rows, WIKIPEDIA, options.shard_size) if len(rows) > 1 else None,
+        **about,
+    }
     print(json.dumps(figures["wikipedia"]))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(figures, indent=2) + "\n")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -145,6 +146,12 @@ async def test_the_team_works_a_question_with_verls_servers_and_gives_an_output_
     assert rewards["AG"] == 1.0
     assert rewards["P"] == 0.0
     assert outputs[-1].extra_fields["reward_extra_info"]["acc"] == 1.0
+
+
+def test_importing_the_loop_leaves_the_row_that_agent_loop_yaml_wrote() -> None:
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+    assert "jade" not in _agent_loop_registry, "verl would instantiate it without its config"
 
 
 async def test_a_question_of_which_nothing_can_be_learned_is_still_counted(loop: Any) -> None:
@@ -316,3 +323,26 @@ def test_verls_actor_and_critic_take_updates_on_two_cpu_processes(tiny_model: Pa
     assert [len(passed) for passed in one["actor"]] == [2, 2, 2]
     assert sum(one["actor"][2]) < sum(one["actor"][0])
     assert sum(one["critic"][2]) < 0.2 * sum(one["critic"][0])
+
+
+def test_verls_main_trains_the_team_from_end_to_end(folder: Path, tmp_path: Path) -> None:
+    """Its trainer, transfer queue, agent loop workers, FSDP actor and critic, weights to the server; a CPU for all."""
+    program = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("verl_cpu_rollout.py")), str(folder)]
+    log = tmp_path / "log"
+    with log.open("w") as out:
+        done = subprocess.run(program, stdout=out, stderr=subprocess.STDOUT, timeout=900, cwd=tmp_path, check=False)
+    text = log.read_text()
+    assert done.returncode == 0, text[-3000:]
+    steps = {number: dict(re.findall(r"(\S+):(-?[0-9.e-]+)", line)) for number, line in STEP.findall(text)}
+    assert sorted(steps) == ["1", "2", "3"]
+    for figures in steps.values():
+        # A model with random weights writes nothing that can be read, so every call is penalised: the last one once,
+        # those before it for what comes after them as well. verl's trainer would read one number for all.
+        assert float(figures["critic/rewards/max"]) == -1.0
+        assert float(figures["critic/rewards/min"]) <= -2.0
+        # Log-probs of the sampling are the actor's own: the server speaks with the weights of the last update.
+        assert abs(float(figures["actor/ppo_kl"])) < 0.02
+        assert float(figures["actor/grad_norm"]) > 0
+
+
+STEP = re.compile(r"step:(\d+) - (.*)")

@@ -82,7 +82,7 @@ class PlatformCPU(PlatformBase):
     profiler_stop = profiler_start
 
     def ray_resource_name(self) -> str:
-        return "CPU"
+        return "GPU"  # which Ray is told to have, though there is none
 
     def ray_noset_envvars(self) -> list[str]:
         return []
@@ -99,6 +99,7 @@ def enable() -> None:
     set_platform(PlatformCPU())
     average_by_hand()
     attend_plainly()
+    name_gloo_once()
     from verl.workers.engine.base import EngineRegistry
     from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
@@ -118,6 +119,16 @@ def average_by_hand() -> None:
         tensor /= torch.distributed.get_world_size(group)
 
     setattr(torch.distributed, "all_reduce", all_reduce)  # noqa: B010
+
+
+def name_gloo_once() -> None:
+    """verl asks for one backend for the CPU and one for its device, which are the same here."""
+    plain = torch.distributed.init_process_group
+
+    def init_process_group(backend: str = "gloo", **how: Any) -> None:
+        plain("gloo" if backend == "cpu:gloo,cpu:gloo" else backend, **how)
+
+    setattr(torch.distributed, "init_process_group", init_process_group)  # noqa: B010
 
 
 def attend_plainly() -> None:

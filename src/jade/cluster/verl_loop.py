@@ -52,7 +52,6 @@ from verl.experimental.agent_loop.agent_loop import (  # type: ignore[import-not
     AgentLoopBase,
     AgentLoopMetrics,
     AgentLoopOutput,
-    register,
 )
 
 
@@ -68,9 +67,11 @@ class StepOutput(AgentLoopOutput):  # type: ignore[misc]
         return fields
 
 
-@register("jade")
 class JadeAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """`jade_config` is the config.toml that `jade export-verl` wrote."""
+    """`jade_config` is the config.toml that `jade export-verl` wrote.
+
+    Known to verl by agent_loop.yaml alone: its `register` would put a row without that path in the place of the file's.
+    """
 
     def __init__(self, *args: Any, jade_config: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
