@@ -124,8 +124,8 @@ def roles(trace: Trace, node: str | None = None) -> list[str]:
 
 
 def timeless(trace: Trace) -> Trace:
-    """The trace without what the clock wrote into it: seconds, and the order in which parallel rounds were opened."""
-    steps = tuple(replace(step, seconds=0.0, round=0) for step in trace.steps)
+    """The trace without what the clock wrote into it."""
+    steps = tuple(replace(step, seconds=0.0) for step in trace.steps)
     return replace(trace, steps=steps, usage=replace(trace.usage, seconds=0.0))
 
 

@@ -76,7 +76,7 @@ class _Work:
 
     async def run(self) -> Trace:
         solved = await self._work_node(self.root, (), 0, self.stage.ledger)
-        answer, steps = solved.root.answer or "", solved.steps
+        answer, steps = solved.root.answer or "", _in_order(solved.steps)
         if solved.root.children or not answer:
             answer, summary = await self._summarise(solved)
             steps = (*steps, *summary)
@@ -249,6 +249,14 @@ def fill_references(written: str, answers: Sequence[str | None]) -> str:
         return answer or match[0]
 
     return _REFERENCE.sub(answer_for, written)
+
+
+def _in_order(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Rounds numbered in the order of the tree; parallel ones were opened in the order of the clock."""
+    numbers = {node: number for number, node in enumerate(dict.fromkeys(step.node for step in steps), start=1)}
+    return tuple(
+        step if step.round == numbers[step.node] else replace(step, round=numbers[step.node]) for step in steps
+    )
 
 
 def _with_results(memory: Memory, tool: ToolSpec, step: Step) -> Memory:
