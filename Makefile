@@ -52,7 +52,7 @@ verl-env: .venvs/verl/ready ## Make verl's own environment, in .venvs/verl (2 GB
 
 .PHONY: verl-test
 verl-test: .venvs/verl/ready ## Test what jade gives to verl and to Ray Serve, inside that environment
-	.venvs/verl/bin/python -m pytest -W ignore tests/cluster/test_verl_inside.py tests/cluster/test_serve_shards.py $(ARGS)
+	.venvs/verl/bin/python -m pytest -W ignore tests/cluster/test_verl_*.py tests/cluster/test_serve_shards.py $(ARGS)
 
 # Not into $(VENV): verl holds torch, transformers and numpy to versions of its own. Never its [vllm]: that needs a GPU.
 .venvs/verl/ready: constraints-cpu.txt pyproject.toml

@@ -15,55 +15,92 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("verl", reason="verl is not in this environment; make verl-env, then make verl-test")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-from learn_builders import make_experience, make_step, make_trace, make_transition  # noqa: E402
-from learn_runs import make_config  # noqa: E402
+from learn_builders import make_step, make_trace  # noqa: E402
+from learn_runs import make_config, merge  # noqa: E402
 
 from jade.backbone.chat import ChatFormat  # noqa: E402
 from jade.cli.index import index_documents  # noqa: E402
 from jade.cluster.verl_export import Machines, export_verl  # noqa: E402
 from jade.cluster.verl_loop import StepOutput, check_version, outputs_of  # noqa: E402
 from jade.cluster.vllm import load_tokenizer  # noqa: E402
-from jade.config import Config, CreditConfig, PPOConfig  # noqa: E402
+from jade.config import Config  # noqa: E402
 from jade.corpus.world import make_world, write_world  # noqa: E402
 from jade.errors import ConfigError  # noqa: E402
-from jade.learn.credit.rules import assign_credit  # noqa: E402
-from jade.learn.loss import Now, Old, ppo_loss, token_weights, value_loss  # noqa: E402
-from jade.types import Answer, Malformed, Trace, Transition  # noqa: E402
+from jade.types import Answer, Malformed, Trace  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `jade export-verl` writes for a tiny model over a small world."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Settings of a run over a small world."""
     place = tmp_path_factory.mktemp("verl")
     write_world(make_world(50, 20, 0), place / "world")
     index_documents([place / "world" / "pages"], place / "index")
     train, dev = (str(place / "world" / f"questions.{split}.jsonl") for split in ("train", "dev"))
-    settings = {
+    return {
         "retrieval": {"index": str(place / "index")},
         "learn": {"questions": [train], "dev": [dev], "questions_per_iteration": 2},
     }
-    return export_verl(make_config(tiny_model, settings), place / "out", Machines(1, 2, 1))
 
 
 @pytest.fixture(scope="module")
-def settings(folder: Path) -> Any:
+def folder(tiny_model: Path, world: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `jade export-verl` writes for a tiny model."""
+    return export_verl(make_config(tiny_model, world), tmp_path_factory.mktemp("out") / "run", Machines(1, 2, 1))
+
+
+def composed(folder: Path) -> Any:
+    """verl's settings with those of a folder over them, as `launch.sh` has verl read them."""
     import verl
     from hydra import compose, initialize_config_dir
 
     defaults = Path(verl.__file__).parent / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose("jade", overrides=[f"hydra.searchpath=[file://{defaults}]"])
+
+
+@pytest.fixture(scope="module")
+def settings(folder: Path) -> Any:
+    return composed(folder)
+
+
+LESS_USUAL: dict[str, dict[str, Any]] = {
+    "by call, with a reference": {
+        "ppo": {"weigh": "call", "kl_weight": 0.1, "warmup": 3, "entropy_weight": 0.01},
+        "rollouts": 2,
+        "temperature": 0.8,
+    },
+    "recomputed": {"policy": {"recompute": True}},
+}
+
+
+@pytest.mark.parametrize("kind", LESS_USUAL)
+def test_less_usual_settings_are_accepted_too(
+    tiny_model: Path, world: dict[str, Any], tmp_path: Path, kind: str
+) -> None:
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    config = make_config(tiny_model, merge(world, {"learn": LESS_USUAL[kind], "sampling": {"temperature": 0.5}}))
+    found = composed(export_verl(config, tmp_path / "out", Machines(2, 2, 2)))
+    validate_config(found, use_reference_policy=need_reference_policy(found), use_critic=need_critic(found))
+    assert need_reference_policy(found) == (config.learn.ppo.kl_weight > 0)
+
+
+def test_adapters_are_asked_for_in_verls_words(tiny_model: Path, world: dict[str, Any], tmp_path: Path) -> None:
+    """verl checks adapters by asking vLLM, which is not here; that the names are its own is seen by composing."""
+    config = make_config(tiny_model, merge(world, {"learn": {"policy": {"adapt": "lora", "lora_rank": 4}}}))
+    model = composed(export_verl(config, tmp_path / "out", Machines())).actor_rollout_ref.model
+    assert (model.lora_rank, model.lora_alpha) == (4, 8)
+    assert "q_proj" in model.target_modules
 
 
 def test_the_exported_settings_are_ones_that_verl_accepts(settings: Any) -> None:
@@ -226,77 +263,6 @@ def test_without_our_output_verl_copies_the_last_reward_onto_all(queue: Any) -> 
     outputs = outputs_of(penalised_trace(), config_of("shared"))
     plain = [AgentLoopOutput(**output.model_dump(exclude={"own_reward"})) for output in outputs]
     assert [float(row[-1]) for row in put_through_verl(plain, "plain", queue)] == [1.0, 1.0, 1.0]
-
-
-# B = transitions, T = the longest one's tokens
-def padded(rows: Sequence[Any]) -> torch.Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(np.array(row)).double() for row in rows], batch_first=True)
-
-
-def transitions_and_values() -> tuple[list[Transition], list[Any]]:
-    draw = np.random.default_rng(0)
-    lengths, penalties = [3, 1, 4, 2, 5], [0.0, -1.0, 0.0, 0.0, -1.0]
-    transitions = [
-        make_transition("t" if n < 3 else "u", str(n), num_tokens=length, outcome=0.7, cost=0.1, penalty=penalty)
-        for n, (length, penalty) in enumerate(zip(lengths, penalties, strict=True))
-    ]
-    transitions = [replace(t, logprobs=tuple(draw.normal(-1, 0.3, len(t.action_ids)).tolist())) for t in transitions]
-    return transitions, [draw.normal(0, 1, length) for length in lengths]
-
-
-@pytest.mark.parametrize(("rule", "lam"), [("shared", 1.0), ("shared", 0.9), ("trajectory", 1.0)])
-def test_verls_advantages_and_returns_equal_ours(rule: str, lam: float) -> None:
-    from verl.trainer.ppo.core_algos import compute_gae_advantage_return
-
-    from jade.cluster.verl_rewards import RULES
-
-    transitions, values = transitions_and_values()
-    traces = ["t", "u"]
-    rewards = [r for trace in traces for r in RULES[rule]([t for t in transitions if t.trace == trace])]
-    rows = [[0.0] * (len(value) - 1) + [reward] for value, reward in zip(values, rewards, strict=True)]
-    mask_BT = padded([np.ones(len(value)) for value in values])
-    theirs, returns = compute_gae_advantage_return(padded(rows), padded(values), mask_BT, 1.0, lam)
-    cfg = CreditConfig(rule=rule, lam=lam)
-    ours = assign_credit(make_experience(transitions), values, cfg)
-    assert (returns * mask_BT).numpy() == pytest.approx(padded(ours.returns).numpy())
-    # verl divides by the deviation of a sample (n - 1), we by that of the batch (n).
-    count = int(mask_BT.sum())
-    scale = np.sqrt((count - 1) / count)
-    assert (theirs * mask_BT).numpy() == pytest.approx(padded(ours.advantages).numpy() * scale, abs=1e-6)
-
-
-@pytest.mark.parametrize("weigh", ["token", "call"])
-def test_verls_policy_loss_and_value_loss_equal_ours(settings: Any, weigh: Any) -> None:
-    from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla, compute_value_loss
-    from verl.utils.config import omega_conf_to_dataclass
-
-    from jade.cluster.verl_export import AGGREGATES
-
-    transitions, values = transitions_and_values()
-    draw = np.random.default_rng(1)
-    lengths = [len(value) for value in values]
-    new, advantages, returns = ([draw.normal(size=length) for length in lengths] for _ in range(3))
-    old = [np.array(t.logprobs) for t in transitions]
-    now = [row + 0.5 * step for row, step in zip(old, new, strict=True)]
-    mask_BT = padded([np.ones(length) for length in lengths])
-    actor = omega_conf_to_dataclass(settings.actor_rollout_ref.actor)
-    how = {"loss_agg_mode": AGGREGATES[weigh]}
-    theirs, _ = compute_policy_loss_vanilla(padded(old), padded(now), padded(advantages), mask_BT, config=actor, **how)
-    fit, _ = compute_value_loss(padded(new), padded(returns), padded(values), mask_BT, 0.5, **how)
-    flat = {name: torch.as_tensor(np.concatenate(rows)) for name, rows in locals().items() if name in FLAT}
-    loss = ppo_loss(
-        Now(flat["now"], torch.zeros_like(flat["now"])),
-        Old(flat["old"], flat["values"], flat["advantages"], flat["returns"]),
-        PPOConfig(clip=actor.clip_ratio),
-    )
-    weights = token_weights(lengths, [t.role for t in transitions], weigh)
-    weight_N = torch.as_tensor(np.repeat(weights, lengths))
-    assert float(theirs) == pytest.approx(float((weight_N * loss.policy_N).sum()))
-    ours = value_loss(flat["new"], flat["values"], flat["returns"], 0.5)
-    assert float(fit) == pytest.approx(float((weight_N * ours).sum()))
-
-
-FLAT = ("now", "old", "values", "advantages", "returns", "new")
 
 
 def test_an_outputs_reward_is_its_own_whatever_is_written_to_it() -> None:
