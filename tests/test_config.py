@@ -21,6 +21,14 @@ from jade.errors import ConfigError
 TEXT = st.text(max_size=8) | st.sampled_from(["", "true", "1", "a.b", 'quo"te', "back\\slash", "line\nend\r\x7f", "#x"])
 
 
+SHARES = st.floats(0.0, 1.0)
+CHECKED: dict[str, st.SearchStrategy[Any]] = {
+    "effort": SHARES | st.sampled_from(["low", "medium", "high"]),
+    "part": st.tuples(SHARES, SHARES).filter(lambda part: part[0] < part[1]),
+}
+"""What fields accept that have a check of their own beside type and bounds, by name."""
+
+
 def values_of(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     """Whatever a field of this type accepts, within its bounds."""
     if get_origin(annotation) is Literal:
@@ -61,9 +69,11 @@ def vars_of(bound: Any) -> list[Any]:
 
 def sections(section: type[BaseModel]) -> st.SearchStrategy[dict[str, Any]]:
     fields: dict[str, FieldInfo] = section.model_fields
-    return st.fixed_dictionaries(
-        {}, optional={name: values_of(field.annotation, field.metadata) for name, field in fields.items()}
-    )
+    values = {
+        name: CHECKED[name] if name in CHECKED else values_of(field.annotation, field.metadata)
+        for name, field in fields.items()
+    }
+    return st.fixed_dictionaries({}, optional=values)
 
 
 @given(sections(Config))
