@@ -1,6 +1,7 @@
 #!/bin/sh
-# The dial on a laptop, after world-tiny.sh: the warm-started tiny model is shown prices, its planner learns to heed them,
-# and one policy is measured at five efforts. The curve is F1 against retrievals in the report.
+# The dial on a laptop, after world-tiny.sh: the warm-started tiny model is shown prices, the team learns under them, and
+# one policy is measured at five efforts. The curve is F1 against retrievals in the report. All roles learn: where the
+# planner alone moved the weights that all share, the other roles forgot theirs.
 set -eu
 out=out/world-tiny
 python=${PYTHON:-.venv/bin/python}
@@ -11,7 +12,7 @@ head -n 16 "$out/world/questions.train.jsonl" > "$out/sixteen.jsonl"
 # shellcheck disable=SC2086  # three settings
 "$python" -m jade train runs/world-tiny.toml --out "$out/dial" --set backbone.model="$out/warm-dial/model" $dial \
   --set learn.questions="['$out/sixteen.jsonl']" --set learn.per_file=0 --set learn.questions_per_iteration=16 \
-  --set learn.iterations=60 --set learn.train_roles="['P']" --set learn.temperature=0.7 --set learn.ppo.learning_rate=2e-4
+  --set learn.iterations=60
 "$python" -m jade export "$out/dial" --out "$out/dial-model" --checkpoint newest
 # shellcheck disable=SC2086
 "$python" -m jade eval --benchmark "$out/sixteen.jsonl" --config runs/world-tiny.toml --model "$out/dial-model" $dial \
