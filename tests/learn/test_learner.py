@@ -8,9 +8,9 @@ import pytest
 import torch
 from learn_builders import make_experience, make_transition
 
-from jade.config import BackboneConfig, LearnConfig
+from jade.config import BackboneConfig, LearnConfig, PPOConfig
 from jade.learn.guard import Alarm
-from jade.learn.learner import Learner, step_share
+from jade.learn.learner import Learner, _minibatches, step_share
 from jade.learn.policy import load_policy
 from jade.learn.transitions import Experience, of_roles
 from jade.types import Transition
@@ -202,3 +202,15 @@ def test_what_a_critic_or_another_term_learns_from_is_not_left_out(
 def test_a_decaying_step_size_falls_evenly_to_a_tenth_in_the_last_iteration(decay: str, expected: list[float]) -> None:
     cfg = LearnConfig.model_validate({"iterations": 5, "ppo": {"warmup": 2, "decay": decay}})
     assert [step_share(iteration, cfg) for iteration in range(5)] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("together", "most"), [(True, 1), (False, 4)])
+def test_the_calls_of_a_question_go_into_one_step_where_that_is_wanted(together: bool, most: int) -> None:
+    asked = [make_transition(f"t{n}", group=f"q{n % 20}") for n in range(160)]
+    ppo = PPOConfig(minibatches=4, epochs=2, whole_questions=together)
+    steps = list(_minibatches(make_experience(asked), range(160), ppo, seed=1))
+    assert len(steps) == 8
+    for epoch in (steps[:4], steps[4:]):
+        assert sorted(row for step in epoch for row in step) == list(range(160))
+        held = [{asked[row].group for row in step} for step in epoch]
+        assert max(sum(question in step for step in held) for question in set.union(*held)) == most

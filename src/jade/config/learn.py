@@ -45,6 +45,9 @@ class PPOConfig(Section):
     """Passes over one iteration's transitions."""
     minibatches: int = Field(4, ge=1)
     """Optimiser steps in one pass; every mini-batch mixes all roles."""
+    whole_questions: bool = False
+    """Keep the calls of a question in one mini-batch: they share more of their prompts, so that an update is quicker,
+    but each step sees fewer questions."""
     clip: float = Field(0.2, gt=0.0)
     """How far the probability ratio may move before its gradient is cut."""
     value_clip: float = Field(0.5, gt=0.0)
