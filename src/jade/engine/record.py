@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ from jade.types import (
 )
 
 Json = dict[str, Any]
+_LEAVES = (str, int, float, bool, type(None))
 _Noun = TypeVar("_Noun")
 _ACTIONS: dict[str, type] = {
     kind.__name__: kind for kind in (Workflow, SubQuestions, Query, Selection, Answer, Note, Malformed)
@@ -121,14 +123,24 @@ def _plain(value: Any) -> Json:
 
 def _encode(value: Any, table: dict[Passage, int]) -> Any:
     """Dataclasses as objects without their defaults, actions with their kind, passages as places in the table."""
-    if isinstance(value, Passage):
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is Passage:
         return table.setdefault(value, len(table))
-    if is_dataclass(value) and not isinstance(value, type):
-        kind = {"kind": type(value).__name__} if type(value).__name__ in _ACTIONS else {}
-        return kind | {f.name: _encode(v, table) for f in fields(value) if (v := getattr(value, f.name)) != f.default}
-    if isinstance(value, tuple):
+    if kind is tuple:
         return [_encode(item, table) for item in value]
+    if is_dataclass(kind):
+        head, shape = _shape(kind)
+        return head | {name: _encode(v, table) for name, default in shape if (v := getattr(value, name)) != default}
     return dict(value) if isinstance(value, Mapping) else value
+
+
+@cache
+def _shape(kind: type) -> tuple[Json, tuple[tuple[str, Any], ...]]:
+    """What an action is named by, and the fields of a dataclass with their defaults; asked for thousands of times."""
+    head = {"kind": kind.__name__} if kind.__name__ in _ACTIONS else {}
+    return head, tuple((field.name, field.default) for field in fields(kind))
 
 
 class _Reader:
