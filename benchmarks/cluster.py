@@ -14,7 +14,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -37,9 +37,8 @@ from jade.learn.transitions import Experience
 from jade.team.crew import open_crew
 from jade.types import Reward, Trace, Transition
 
-SIZE = TinySize(vocabulary=1000, width=256, layers=6, heads=8, key_value_heads=4, positions=4096)
 SAMPLING = SamplingConfig(temperature=1.0)
-PATIENCE_SECONDS = 900
+PATIENCE_SECONDS = 300
 Figures = dict[str, float]
 
 
@@ -49,9 +48,9 @@ def make_experience(num_calls: int) -> Experience:
     transitions = []
     for number in range(num_calls):
         prompt, action = int(draw.integers(150, 500)), int(draw.integers(6, 40))
-        ids = tuple(draw.integers(3, 900, prompt + action).tolist())
+        ids = tuple(draw.integers(3, 250, prompt + action).tolist())
         reward = Reward(outcome=float(draw.random()))
-        logprobs = (-float(np.log(SIZE.vocabulary)),) * action
+        logprobs = (0.0,) * action
         role = ("P", "QR", "DS", "AG")[number % 4]
         transitions.append(
             Transition(f"t{number // 4}", str(number), role, ids[:prompt], ids[prompt:], logprobs, reward)
@@ -64,9 +63,15 @@ def update(model: Path, num_calls: int) -> Figures:
     torch.set_num_threads(1)
     cfg = LearnConfig.model_validate({"policy": {"tokens_per_batch": 4096}, "credit": {"rule": "shared"}})
     learner = Learner(load_policy(BackboneConfig(model=str(model), device="cpu"), cfg.policy), cfg)
-    experience = make_experience(num_calls)
+    experience = as_sampled(learner, make_experience(num_calls))
     learner.update(experience, iteration=0, seed=0)
     return learner.update(experience, iteration=1, seed=1)
+
+
+def as_sampled(learner: Learner, experience: Experience) -> Experience:
+    """The same calls with the log-probs that this policy gives them."""
+    pairs = zip(experience.transitions, learner.look_back(experience).logps, strict=True)
+    return Experience(tuple(replace(call, logprobs=tuple(logp.tolist())) for call, logp in pairs), {})
 
 
 def take_part(rank: int, num_ranks: int, model: Path, num_calls: int, group: str, results: Queue[Figures]) -> None:
@@ -92,14 +97,12 @@ def shared_by(num_ranks: int, model: Path, num_calls: int) -> Figures:
     return figures
 
 
-def measure_updates(model: Path, num_calls: int) -> list[dict[str, Any]]:
+def measure_updates(model: Path, num_calls: int) -> Iterator[dict[str, Any]]:
     names = ("policy", "value", "entropy", "gradient_norm")
-    rows = []
     for num_ranks in (1, 2, 4):
         figures = shared_by(num_ranks, model, num_calls)
         seconds = {name: round(figures[f"seconds_{name}"], 2) for name in ("look_back", "update")}
-        rows.append({"processes": num_ranks, **{name: figures[name] for name in names}, **seconds})
-    return rows
+        yield {"processes": num_ranks, **{name: figures[name] for name in names}, **seconds}
 
 
 def make_config(folder: Path, model: Path) -> Config:
@@ -122,7 +125,7 @@ def timed(work: Callable[[], Sequence[Trace]]) -> tuple[float, Sequence[Trace]]:
     return time.perf_counter() - started, traces
 
 
-def measure_rollouts(config: Config, num_questions: int) -> list[dict[str, Any]]:
+def measure_rollouts(config: Config, num_questions: int) -> Iterator[dict[str, Any]]:
     """The same questions here, by one actor, by two, and by two of which one is killed on the way."""
     import ray
 
@@ -132,11 +135,11 @@ def measure_rollouts(config: Config, num_questions: int) -> list[dict[str, Any]]
     questions = read_question_file(config.learn.questions[0])[:num_questions]
     jobs = [Job(question, seed) for seed, question in enumerate(questions)]
     policy = load_policy(config.backbone, config.learn.policy)
-    rows = [{"where": "in this process", **asyncio.run(_here(config, policy, jobs))}]
+    yield {"where": "in this process", **asyncio.run(_here(config, policy, jobs))}
     with connected(config, 2, None) as room:
         started = time.perf_counter()
         actors = start_actors(room, config)
-        ready = time.perf_counter() - started
+        yield {"where": "start of 2 actors", "seconds": round(time.perf_counter() - started, 2)}
         for number in (1, 2):
             troupe = RayTroupe(SAMPLING, actors[:number])
             published = time.perf_counter()
@@ -145,7 +148,7 @@ def measure_rollouts(config: Config, num_questions: int) -> list[dict[str, Any]]
             work = _through(troupe, jobs)
             work()
             seconds, _ = timed(work)
-            rows.append({"where": f"{number} actors", **_row(seconds, len(jobs)), "publish": round(published, 3)})
+            yield {"where": f"{number} actors", **_row(seconds, len(jobs)), "publish": round(published, 3)}
         killer = _Killer(ray.get(actors[0].process_id.remote()), delay=0.5 * seconds)
         lost, traces = timed(lambda: killer.during(work))
         assert not any(trace.error for trace in traces), "every question came back"
@@ -191,19 +194,29 @@ def _row(seconds: float, num: int) -> dict[str, Any]:
     return {"seconds": round(seconds, 2), "rollouts_per_second": round(num / seconds, 2)}
 
 
+def show(rows: Iterable[dict[str, Any]]) -> None:
+    """One line of JSON each, as soon as it is there."""
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=64)
     parser.add_argument("--questions", type=int, default=24)
+    parser.add_argument("--width", type=int, default=256, help="of the model, which is made for this")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--only", choices=("updates", "rollouts"))
     options = parser.parse_args()
     print(json.dumps({"cores": os.cpu_count(), "load": os.getloadavg()[0]}), flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        model = make_tiny_model(folder / "model", ["Who wrote the book? <answer>Ada</answer>"] * 20, SIZE)
-        for row in measure_updates(model, options.calls):
-            print(json.dumps(row), flush=True)
-        for row in measure_rollouts(make_config(folder, model), options.questions):
-            print(json.dumps(row), flush=True)
+        size = TinySize(width=options.width, layers=options.layers, heads=8, key_value_heads=4)
+        model = make_tiny_model(folder / "model", ["Who wrote the book? <answer>Ada</answer>"] * 20, size)
+        if options.only != "rollouts":
+            show(measure_updates(model, options.calls))
+        if options.only != "updates":
+            show(measure_rollouts(make_config(folder, model), options.questions))
 
 
 if __name__ == "__main__":

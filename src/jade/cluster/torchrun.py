@@ -54,6 +54,8 @@ def _launch(task: Task, workers: int) -> None:
         rdzv_endpoint="localhost:0",
         max_restarts=task.config.cluster.restarts,
     )
+    # Else processes that are started again may find the addresses of those that died, and wait for them.
+    os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     # The launcher prints each failure at length; what became of the run is said once, here.
     for name in ("torch.distributed.elastic", "torch.multiprocessing.spawn"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
