@@ -1,9 +1,9 @@
 """What a training run needs, from a small cost model: memory, tokens a second, hours for 100,000 questions.
 
 Memory is counted: 16 bytes a trained weight (float32 weight, gradient and two Adam moments), 2 a weight that samples
-(bfloat16), keys and values for the calls in flight, activations for the tokens in a batch. Time is arithmetic over what a
-GPU can do: 6 operations a weight and token to learn, 2 to read a prompt, and, to write, one pass over the weights for each
-token of all calls together. How much of a GPU's peak is reached is measured for 135M and assumed for the others.
+(bfloat16), keys and values for the calls in flight, activations for the tokens in a batch. Time is arithmetic over what
+a GPU can do: 6 operations a weight and token to learn, 2 to read a prompt, and, to write, one pass over the weights for
+each token of all calls together. How much of a GPU's peak is reached is measured for 135M and assumed for the others.
 
     python -m jade.cluster.sizing
 """
