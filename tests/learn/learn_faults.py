@@ -207,7 +207,7 @@ async def print_table(model: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from conftest import make_shared_model
+    from learn_runs import make_shared_model
 
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(print_table(make_shared_model(Path(place) / "model"), Path(place)))

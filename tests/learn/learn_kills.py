@@ -117,7 +117,7 @@ def print_table(config: Path, folder: Path, num_kills: int) -> None:
 
 
 if __name__ == "__main__":
-    from conftest import make_shared_model
+    from learn_runs import make_shared_model
 
     with tempfile.TemporaryDirectory() as place:
         written = write_run(make_shared_model(Path(place) / "model"), Path(place))

@@ -16,12 +16,21 @@ from jade.learn.learner import Learner
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.show import Silent, Spectator
+from jade.learn.tiny import TinySize, make_tiny_model
 from jade.learn.train import Run
 from jade.reward.metrics import normalise
 from jade.team.crew import Cast, Crew
 from jade.team.roles import RoleSpec
 from jade.team.team import Team, build_team
 from jade.types import Passage, Question
+
+TEXT = "Who wrote the book? <answer>Ada Lane</answer> <workflow>QR,R,DS,AG</workflow> <id>Document0</id> <query>"
+
+
+def make_shared_model(folder: Path) -> Path:
+    """A tiny model that knows no word but those of the formats."""
+    size = TinySize(vocabulary=320, width=32, layers=2, heads=4, key_value_heads=2, positions=512)
+    return make_tiny_model(folder, [TEXT] * 20, size)
 
 
 class WordRetriever:
