@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learn_runs import make_config, make_run, merge, small_world
+from learn_runs import make_config, make_run, make_shared_model, merge, small_world
 from rich.console import Console
 from torch.utils.hooks import RemovableHandle
 
@@ -207,8 +207,6 @@ async def print_table(model: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    from learn_runs import make_shared_model
-
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(print_table(make_shared_model(Path(place) / "model"), Path(place)))
     sys.exit(0)

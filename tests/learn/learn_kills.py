@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kill_me import train
-from learn_runs import make_config
+from learn_runs import make_config, make_shared_model
 from safetensors.numpy import load_file
 
 from jade.cli.index import index_documents
@@ -117,8 +117,6 @@ def print_table(config: Path, folder: Path, num_kills: int) -> None:
 
 
 if __name__ == "__main__":
-    from learn_runs import make_shared_model
-
     with tempfile.TemporaryDirectory() as place:
         written = write_run(make_shared_model(Path(place) / "model"), Path(place))
         print_table(written, Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 8)
