@@ -65,8 +65,12 @@ class LeanAdapter(nn.Module):
     @property
     def whole_weight(self) -> Tensor:
         down_RI, up_OR = (cast(nn.Linear, half[ADAPTER]).weight for half in (self.lora_A, self.lora_B))
+        weight_OI, scale = self.base_layer.weight, self.scaling[ADAPTER]
         with torch.autocast(up_OR.device.type, enabled=False):
-            return torch.addmm(self.base_layer.weight, up_OR, down_RI, alpha=self.scaling[ADAPTER])
+            if torch.compiler.is_compiling():  # which finds its own way back
+                return torch.addmm(weight_OI, up_OR, down_RI, alpha=scale)
+            whole_OI: Tensor = _Merge.apply(weight_OI, up_OR, down_RI, scale)  # type: ignore[no-untyped-call]
+        return whole_OI
 
     @property
     def bias(self) -> Tensor | None:
@@ -74,6 +78,23 @@ class LeanAdapter(nn.Module):
 
     def forward(self, x: Tensor, *unused: Any, **also_unused: Any) -> Tensor:
         return functional.linear(x, self.whole_weight, self.bias)
+
+
+class _Merge(torch.autograd.Function):
+    """weight + scale up down, of which the weight is frozen; the scale costs no kernel on the way back either."""
+
+    @staticmethod
+    def forward(ctx: Any, weight_OI: Tensor, up_OR: Tensor, down_RI: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(up_OR, down_RI)
+        ctx.scale = scale
+        return torch.addmm(weight_OI, up_OR, down_RI, alpha=scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad_OI: Tensor) -> tuple[None, Tensor, Tensor, None]:
+        up_OR, down_RI = ctx.saved_tensors
+        up_grad_OR = torch.addmm(up_OR, grad_OI, down_RI.T, beta=0, alpha=ctx.scale)
+        down_grad_RI = torch.addmm(down_RI, up_OR.T, grad_OI, beta=0, alpha=ctx.scale)
+        return None, up_grad_OR, down_grad_RI, None
 
 
 class LeanAttention(nn.Module):
@@ -195,6 +216,7 @@ def _is_plain_adapter(module: Any) -> bool:
     return (
         type(module) is Linear
         and type(module.base_layer) is nn.Linear
+        and not module.base_layer.weight.requires_grad
         and list(module.lora_A) == [ADAPTER]
         and not module.lora_variant
         and not module.fan_in_fan_out
