@@ -175,7 +175,7 @@ def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, se
     """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps.
 
     Calls are drawn one by one, or a question's together: few questions a step then pull in few directions, which was
-    seen to learn slower and to set off the guard.
+    seen to set off the guard.
     """
     shuffle = np.random.default_rng(seed)
     questions = sorted({experience.transitions[row].group for row in rows})
