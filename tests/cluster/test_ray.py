@@ -47,8 +47,8 @@ def config(tiny_model: Path, material: Path) -> Config:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(config: Config) -> Iterator[None]:
-    """One Ray for all tests here, as a run would start it for two learners and two actors."""
-    with connected(config, 2, None):
+    """One Ray for all tests here, with room for two runs at once: actors go a moment after their run."""
+    with connected(config, 4, None):
         yield
 
 

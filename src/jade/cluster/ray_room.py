@@ -65,7 +65,7 @@ def connected(config: Config, workers: int, address: str | None) -> Iterator[Roo
         machines = survey(limited=address is not None)
         check_versions(installed_versions(), machines)
         check_memory(config, machines, workers, actors)
-        yield make_room(config, workers, actors, ray.cluster_resources())
+        yield make_room(config, workers, actors, ray.available_resources())
 
 
 @contextmanager
@@ -158,8 +158,9 @@ def make_room(config: Config, learners: int, actors: int, there_is: Mapping[str,
     for kind in ("CPU", "GPU"):
         if room.needed(kind) > there_is.get(kind, 0.0):
             raise ConfigError(
-                f"cluster: {learners} learners and {actors} actors need {room.needed(kind):g} {kind}s and there are "
-                f"{there_is.get(kind, 0.0):g}; set --workers, cluster.actors or cluster.{kind.lower()}s_per_learner"
+                f"cluster: {learners} learners and {actors} actors need {room.needed(kind):g} {kind}s and "
+                f"{there_is.get(kind, 0.0):g} are free; set --workers, cluster.actors or "
+                f"cluster.{kind.lower()}s_per_learner"
             )
     return room
 
