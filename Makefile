@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CPU := -c constraints-cpu.txt
 # The torch that is there, as a constraint: nothing that is installed later brings another.
 NOTE_TORCH = $(BIN)/python -m pip list --format=freeze | grep '^torch==' > $(VENV)/torch
+# Test files are worked in their order: the slowest have few tests, and would come last otherwise.
 WORKERS ?= 2
 # Two torch threads on a busy two-core machine can be ten times slower than one.
 export OMP_NUM_THREADS ?= 1
@@ -25,7 +26,7 @@ demo: $(VENV)/ready ## Make a world, index it, ask the team three questions
 
 .PHONY: test
 test: $(VENV)/ready-dev ## Run the whole test suite, with branch coverage
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE) $(ARGS)
 COVERAGE ?= 90
 
 .PHONY: lint
