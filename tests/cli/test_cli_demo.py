@@ -51,6 +51,12 @@ def test_another_seed_and_place_give_another_country(server: Server) -> None:
     assert Path("d2/traces.jsonl").is_file()
 
 
+def test_the_demo_tells_the_planner_what_to_spend(server: Server) -> None:
+    server.script = oracle
+    assert jade("demo", "--model", server.url, "--effort", "low").status == 0
+    assert all("Prices: turn 0.20, search 0.20" in call.user for call in server.calls if call.role == "P")
+
+
 def test_a_demo_whose_model_fails_ends_with_a_status(server: Server) -> None:
     done = jade("demo", "--model", "no-such-model")
     assert done.status == 2

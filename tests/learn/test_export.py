@@ -9,13 +9,16 @@ from learn_runs import make_config
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from jade.backbone.trained import as_trained
 from jade.config import Config
-from jade.errors import ConfigError, TrainingStopped
+from jade.engine.effort import effort_of
+from jade.errors import ConfigError, TrainingStopped, WeightsMissing
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.export import export_policy, export_run, find_checkpoint
 from jade.learn.learner import Learner
 from jade.learn.open import claim
 from jade.learn.policy import Policy, load_policy
+from jade.types import Effort
 
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
@@ -71,6 +74,34 @@ def test_an_exported_adapter_is_where_the_next_training_begins(tiny_model: Path,
     again = load_policy(config.backbone.model_copy(update={"adapter": out}), config.learn.policy)
     for (_, one), (_, other) in zip(policy.policy_parameters(), again.policy_parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_exported_weights_know_the_dial_that_they_were_trained_with(
+    tiny_model: Path, tmp_path: Path, adapt: str
+) -> None:
+    config = make_config(tiny_model, {"reward": {"dial": 0.7}, "learn": {"policy": {"adapt": adapt}}})
+    out = export_policy(trained(config), config, tmp_path / "out")
+    place = {"backbone": {"adapter": out} if adapt == "lora" else {"model": str(out)}}
+    asked = as_trained(make_config(tiny_model, place | {"reward": {"effort": "low"}}))
+    assert effort_of(asked.reward) == Effort(0.7, 0.7)
+    assert as_trained(make_config(tiny_model, place)).reward.dial == 0.7
+    # What a config says itself stands, 0 too.
+    assert as_trained(make_config(tiny_model, place | {"reward": {"dial": 0.0}})).reward.dial == 0.0
+
+
+def test_weights_without_a_dial_leave_the_config_as_it_is(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model)
+    out = export_policy(trained(config), config, tmp_path / "out")
+    assert not (out / "jade.json").exists()
+    assert as_trained(config) == config
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"dial": "much"}', '{"dial": -1}'])
+def test_a_damaged_note_of_the_dial_is_named(tiny_model: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "jade.json").write_text(text)
+    with pytest.raises(WeightsMissing, match=r"jade\.json names no dial"):
+        as_trained(make_config(tiny_model, {"backbone": {"adapter": tmp_path}}))
 
 
 def test_bfloat16_halves_the_size(tiny_model: Path, tmp_path: Path) -> None:

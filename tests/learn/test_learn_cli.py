@@ -77,6 +77,18 @@ def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict
     assert "--resume" in str(result.exception)
 
 
+def test_a_resumed_run_says_when_its_step_size_will_fall_otherwise(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    for decay, said in (("none", False), ("linear", True)):
+        given = ("train", run, "--out", tmp_path / decay, "--set", f"learn.ppo.decay={decay}", "--minutes", "0.0001")
+        succeed(*given)
+        assert "learn.iterations was" not in succeed(*given, "--resume").output
+        longer = succeed(*given, "--resume", "--set", "learn.iterations=5").output
+        assert ("learn.iterations was 2 and is now 5: from here the step size falls" in longer) is said
+
+
 @pytest.mark.parametrize(
     ("override", "field"),
     [

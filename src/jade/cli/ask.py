@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, team_from
 from jade.types import Question, Trace
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(
     from jade.cli.screen import complain
     from jade.engine.record import append_traces
 
-    chosen = config_from(config, settings, index=index, model=model, effort=effort)
+    chosen = team_from(config, settings, index=index, model=model, effort=effort)
     trace = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
     try:
         append_traces(trace_file, [trace])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jade.cli.options import ConfigFile, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Model, Overrides, team_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ def command(
     out: Annotated[Path, typer.Option(help="Where the world, its index and the traces go.")] = Path("out/demo"),
     seed: Annotated[int, typer.Option(help="Another seed, another country.")] = 0,
     model: Model = None,
+    effort: Effort = None,
     config: ConfigFile = None,
     settings: Overrides = None,
 ) -> None:
@@ -39,7 +40,7 @@ def command(
     _say(f"jade world --out {world_folder} --seed {seed}", f"{world.country}, a country that nobody has read about")
     report = index_documents([world_folder / "pages"], index)
     _say(f"jade index {world_folder / 'pages'} --out {index}", f"{report.manifest.counts['passages']} passages")
-    chosen = config_from(config, settings, index=str(index), model=model)
+    chosen = team_from(config, settings, index=str(index), model=model, effort=effort)
     questions = [next(q for q in world.test if q.metadata["kind"] == kind) for kind, _ in SHOWN]
     (out / "traces.jsonl").unlink(missing_ok=True)
     asyncio.run(_ask_all(questions, chosen, index, out / "traces.jsonl"))
@@ -48,6 +49,7 @@ def command(
 async def _ask_all(questions: Sequence[Question], config: Config, index: Path, traces: Path) -> None:
     from jade.cli.screen import open_screen
     from jade.cli.tree import LiveTree
+    from jade.engine.effort import effort_of
     from jade.engine.record import append_traces
     from jade.engine.solve import solve
     from jade.team.crew import open_crew
@@ -56,7 +58,7 @@ async def _ask_all(questions: Sequence[Question], config: Config, index: Path, t
         for question, (_, title) in zip(questions, SHOWN, strict=True):
             _say(f'jade ask "{question.text}" --index {index}', title)
             with LiveTree(open_screen(stderr=True)) as tree:
-                trace = await solve(question, crew, listen=tree.hear)
+                trace = await solve(question, crew, effort=effort_of(config.reward), listen=tree.hear)
             append_traces(traces, [trace])
             _show(trace)
     _say(f"jade trace show {traces}", "the same traces again")

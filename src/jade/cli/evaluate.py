@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jade.cli.options import ConfigFile, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Index, Model, Overrides, team_from
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,7 +54,7 @@ def command(
     console = Console()
     given = [*numbers, *(settings or [])]
     runs = [
-        (config_from(config, given, index=index, model=model, effort=level), folder)
+        (team_from(config, given, index=index, model=model, effort=level), folder)
         for level, folder in places(effort, out)
     ]
     for chosen, folder in runs:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, team_from
 from jade.cli.serve import serve_settings
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def command(
     import asyncio
 
     given = [*serve_settings({"traces": traces}), *(settings or [])]
-    asyncio.run(_serve(config_from(config, given, index=index, model=model, effort=effort)))
+    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort)))
 
 
 async def _serve(config: Config) -> None:

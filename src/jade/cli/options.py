@@ -39,6 +39,20 @@ def config_from(
     return load_config(path, [*given, *(overrides or [])])
 
 
+def team_from(
+    path: Path | None,
+    overrides: list[str] | None,
+    *,
+    index: str | None = None,
+    model: str | None = None,
+    effort: str | None = None,
+) -> Config:
+    """The config of a verb that answers: its effort is a place on the dial that the team was trained with."""
+    from jade.backbone.trained import as_trained
+
+    return as_trained(config_from(path, overrides, index=index, model=model, effort=effort))
+
+
 def _quoted(value: str) -> str:
     """A string that TOML reads back as itself, whatever is in it."""
     return "'" + value + "'" if "'" not in value else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

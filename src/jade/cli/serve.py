@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, config_from
+from jade.cli.options import ConfigFile, Effort, Index, Model, Overrides, team_from
 
 if TYPE_CHECKING:
     from jade.config import Config
@@ -32,7 +32,7 @@ def command(
 
     named = {"host": host, "port": port, "keys_file": keys, "traces": traces, "runs": view}
     given = [*serve_settings(named), *(settings or [])]
-    asyncio.run(_serve(config_from(config, given, index=index, model=model, effort=effort)))
+    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort)))
 
 
 def serve_settings(named: Mapping[str, Any]) -> list[str]:

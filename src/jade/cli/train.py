@@ -55,10 +55,13 @@ def command(
 
     from rich.console import Console
 
+    from jade.learn.open import say_if_bent
     from jade.learn.show import watch
 
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)
+    if resume:
+        say_if_bent(chosen, folder, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
     with watch(console) as spectator:
         if backend is Backend.local:
             _refuse_cluster_options(workers, address)

@@ -1,6 +1,7 @@
 """A trained policy as a plain Hugging Face folder: a whole model, or an adapter in peft's form.
 
-What is written loads in transformers, peft and vLLM without this package, and gives the same logits.
+What is written loads in transformers, peft and vLLM without this package, and gives the same logits. Beside the weights
+lies the end of the dial that the team was trained with.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from jade.backbone.local_quiet import hushed
+from jade.backbone.trained import write_dial
 from jade.backbone.weights import resolve_weights
 from jade.config import Config, load_config
 from jade.errors import ConfigError, TrainingStopped
@@ -56,6 +58,7 @@ def export_policy(policy: Policy, config: Config, out: Path, *, merge: bool = Fa
             _write_adapter(policy, config, partial, getattr(torch, dtype))
         else:
             _write_model(policy, config, partial, getattr(torch, dtype))
+    write_dial(partial, config.reward.dial)
     shutil.rmtree(out, ignore_errors=True)
     partial.replace(out)
     return out

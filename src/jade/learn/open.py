@@ -85,6 +85,16 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     written.write_text(dump_config(config), encoding="utf-8")
 
 
+def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:
+    """Before a run is resumed: a step size that falls over the iterations falls otherwise when they are others."""
+    written = folder / "config.toml"
+    if config.learn.ppo.decay == "none" or not written.is_file():
+        return
+    was, now = load_config(written).learn.iterations, config.learn.iterations
+    if was != now:
+        say(f"learn.iterations was {was} and is now {now}: from here the step size falls towards iteration {now}")
+
+
 def differences(one: Config, other: Config) -> list[str]:
     """Dotted names of the settings in which two configs differ."""
     left, right = (_flat(config.model_dump(mode="json")) for config in (one, other))

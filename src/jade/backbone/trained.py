@@ -1,0 +1,47 @@
+"""What weights were trained under that their users must know: the end of the dial, in `jade.json` beside them.
+
+An effort is a place on the dial, so a team that is told prices from another scale than it was trained on misreads them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from jade.backbone.weights import TRAINED
+from jade.config import BackboneConfig, Config
+from jade.errors import WeightsMissing
+
+FILE = "jade.json"
+
+
+def write_dial(folder: Path, dial: float) -> None:
+    """Keep the dial with the weights in the folder; without one there is nothing to keep."""
+    if dial > 0:
+        (folder / FILE).write_text(json.dumps({"dial": dial}) + "\n", encoding="utf-8")
+
+
+def read_dial(cfg: BackboneConfig) -> float:
+    """The dial that the adapter, or else the model, was trained with; 0 where none is known. Nothing is fetched."""
+    model = TRAINED[cfg.model].folder(cfg.model) if cfg.model in TRAINED else Path(cfg.model).expanduser()
+    for path in (folder / FILE for folder in (cfg.adapter, model) if folder is not None):
+        if path.is_file():
+            return _dial(path)
+    return 0.0
+
+
+def as_trained(config: Config) -> Config:
+    """The config with the dial of its weights, unless it names one itself."""
+    if "dial" in config.reward.model_fields_set:
+        return config
+    return config.model_copy(update={"reward": config.reward.model_copy(update={"dial": read_dial(config.backbone)})})
+
+
+def _dial(path: Path) -> float:
+    try:
+        dial = json.loads(path.read_text(encoding="utf-8"))["dial"]
+        if isinstance(dial, int | float) and dial > 0:
+            return float(dial)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise WeightsMissing(f'{path} names no dial, as {{"dial": 0.3}} would; export the team again, or remove the file')
