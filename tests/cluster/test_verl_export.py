@@ -86,6 +86,7 @@ REFUSED = [
     ('learn.ppo.weigh="role"', "learn.ppo.weigh: 'role'"),
     ('roles.AG.model="m"', "roles.AG"),
     ('backbone.adapter="a"', "backbone.adapter: merge it first"),
+    ('learn.role_temperature={"P" = 0.5}', r"learn\.role_temperature"),
 ]
 
 

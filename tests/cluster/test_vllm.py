@@ -165,6 +165,10 @@ async def test_a_failed_reload_ends_the_run_and_leaves_no_server_paused(tiny_mod
     [
         ({"learn": {"vllm": {"urls": ["http://a"]}}}, "learn.vllm.folder is not set"),
         ({"learn": {"vllm": {"urls": ["http://a"], "folder": "w"}, "temperature": 0.7}}, "learn.temperature: 0.7"),
+        (
+            {"learn": {"vllm": {"urls": ["http://a"], "folder": "w"}, "role_temperature": {"P": 2.0}}},
+            "learn.role_temperature.P: 2.0",
+        ),
         ({"learn": {"vllm": {"urls": ["http://a"], "folder": "w"}}, "roles": {"AG": {}}}, "roles.AG"),
     ],
 )

@@ -258,12 +258,16 @@ class Listening:
 
 async def test_every_call_is_sampled_as_configured_with_a_seed_of_its_own() -> None:
     voice = Listening()
-    warm = replace(crew(voice), sampling=SamplingConfig(temperature=0.7, top_p=0.9))
+    wanted = SamplingConfig(temperature=0.7, top_p=0.9, role_temperature={"P": 1.2})
+    warm = replace(crew(voice), sampling=wanted)
     trace = await solve(ROOT_QUESTION, warm, seed=5)
     assert [sampling.seed for _, sampling in voice.sampling] == [
         derive_seed(5, "q", step.id) for step in trace.steps if step.generation
     ]
-    assert {(sampling.temperature, sampling.top_p) for _, sampling in voice.sampling} == {(0.7, 0.9)}
+    assert [(role, each.temperature, each.top_p) for role, each in voice.sampling] == [
+        ("P", 1.2, 0.9),
+        ("AG", 0.7, 0.9),
+    ]
     assert [(role, sampling.max_tokens) for role, sampling in voice.sampling] == [("P", 32), ("AG", 80)]
     assert {sampling.choices for _, sampling in voice.sampling} == {()}
 

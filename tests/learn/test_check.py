@@ -47,6 +47,7 @@ def test_a_sound_config_passes(sound: dict[str, Any]) -> None:
     ("learn", "field"),
     [
         ({"train_roles": ["P", "XY"]}, r"learn\.train_roles: 'XY'"),
+        ({"role_temperature": {"XY": 0.5}}, r"learn\.role_temperature: 'XY'"),
         ({"train_roles": []}, r"learn\.train_roles is empty"),
         ({"questions": []}, r"learn\.questions is empty"),
         ({"questions": ["absent.jsonl"]}, r"learn\.questions: absent\.jsonl"),

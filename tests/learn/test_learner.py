@@ -54,6 +54,16 @@ def test_an_update_makes_rewarded_calls_likelier_and_others_less_likely(tiny_mod
         assert (new.sum() > old.sum()) == (transition.reward.outcome == 1.0)
 
 
+def test_calls_are_looked_back_on_at_the_temperature_of_their_role(tiny_model: Path) -> None:
+    own, cool, plain = (
+        make_learner(tiny_model, SETTINGS | setting).look_back(make_mixed()).logps
+        for setting in ({"role_temperature": {"P": 0.5}}, {"temperature": 0.5}, {})
+    )
+    for row, call in enumerate(make_mixed().transitions):
+        assert own[row] == pytest.approx((cool if call.role == "P" else plain)[row], abs=1e-6)
+        assert own[row] != pytest.approx((plain if call.role == "P" else cool)[row], abs=1e-3)
+
+
 def test_identical_seeds_give_identical_updates(tiny_model: Path) -> None:
     learners = [make_learner(tiny_model) for _ in range(2)]
     figures = [learner.update(make_mixed(), iteration=0, seed=7) for learner in learners]

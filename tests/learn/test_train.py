@@ -44,7 +44,7 @@ async def test_another_seed_gives_another_run(tiny_model: Path, tmp_path: Path) 
 
 
 async def test_the_sampler_speaks_with_the_weights_of_the_last_update(tiny_model: Path, tmp_path: Path) -> None:
-    run = make_run(make_config(tiny_model), tmp_path)
+    run = make_run(make_config(tiny_model, {"learn": {"role_temperature": {"P": 1.5, "AG": 0.5}}}), tmp_path)
     await run.train()
     rows = list(read_journal(tmp_path, "iteration"))
     # Behaviour log-probs are the sampler's own; the learner computes the same ones again before every update.

@@ -19,7 +19,7 @@ from jade.learn.warmstart.collect import Course, collect, plan_course
 from jade.learn.warmstart.examples import Example, balanced, distinct, read_examples, tokenise, write_examples
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
-from jade.learn.warmstart.oracle import keywords, teach
+from jade.learn.warmstart.oracle import TRIED, keywords, teach
 from jade.team.crew import Crew
 from jade.types import Answer, Malformed, Node, Prompt, Question, Trace, Usage
 
@@ -91,8 +91,9 @@ def test_a_plain_question_is_worked_in_one_round() -> None:
     assert lesson_of(make_question(supporting_titles=["A"])).kind == "one-round"
 
 
-async def lessons_through(crew: Crew) -> list[Example]:
-    taught = [await teach(lesson_of(question), crew, seed=0) for question in small_world().questions]
+async def lessons_through(crew: Crew, other_plans: float = 0.0) -> list[Example]:
+    lessons = [lesson_of(question) for question in small_world().questions]
+    taught = [await teach(lesson, crew, seed=0, other_plans=other_plans) for lesson in lessons]
     return [example for each in taught for example in each]
 
 
@@ -109,6 +110,16 @@ async def test_every_reply_of_the_oracle_is_well_formed_and_every_role_is_taught
         ]
         assert taught
         assert not any(isinstance(step.action, Malformed) for step in taught)
+
+
+async def test_some_planner_examples_may_say_other_plans_and_nothing_else_changes() -> None:
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    gold, varied = await lessons_through(crew), await lessons_through(crew, other_plans=0.5)
+    assert [example.prompt for example in gold] == [example.prompt for example in varied]
+    changed = [other for one, other in zip(gold, varied, strict=True) if one.reply != other.reply]
+    assert {other.prompt.role for other in changed} == {"P"}
+    assert {other.reply for other in changed} == {f"<workflow>{plan}</workflow>" for plan in TRIED}
+    assert len(changed) / sum(example.prompt.role == "P" for example in gold) == pytest.approx(0.5, abs=0.15)
 
 
 async def test_prompts_of_examples_are_those_of_inference_to_the_letter(tiny_model: Path) -> None:

@@ -28,7 +28,7 @@ from jade.backbone.chat import ChatFormat
 from jade.backbone.remote import RemoteBackbone
 from jade.backbone.weights import resolve_weights
 from jade.cluster.vllm_control import ADAPTERS, MODELS, VllmControl
-from jade.config import BackboneConfig, Config
+from jade.config import BackboneConfig, Config, LearnConfig
 from jade.errors import BackboneFailed, ConfigError
 from jade.learn.export import export_policy
 from jade.learn.policy import Policy
@@ -147,16 +147,22 @@ async def open_vllm_crew(config: Config) -> AsyncIterator[Crew]:
         await retriever.close()
 
 
+def _temperatures(learn: LearnConfig) -> list[tuple[str, float]]:
+    own = ((f"learn.role_temperature.{role}", value) for role, value in learn.role_temperature.items())
+    return [("learn.temperature", learn.temperature), *own]
+
+
 def make_fleet(config: Config, backoff_seconds: float = 0.5) -> VllmFleet:
     """The servers that a config names; what can be refused without asking them is refused here."""
     vllm = config.learn.vllm
     if vllm.folder is None:
         raise ConfigError("learn.vllm.folder is not set: name a folder that this machine and the servers both see")
-    if config.learn.temperature != 1.0:
-        raise ConfigError(
-            f"learn.temperature: {config.learn.temperature} with learn.vllm.urls; servers report log-probs of the raw "
-            "distribution, which is the one sampled from at temperature 1 only"
-        )
+    for setting, temperature in _temperatures(config.learn):
+        if temperature != 1.0:
+            raise ConfigError(
+                f"{setting}: {temperature} with learn.vllm.urls; servers report log-probs of the raw distribution, "
+                "which is the one sampled from at temperature 1 only"
+            )
     if config.roles:
         raise ConfigError(
             f"roles.{min(config.roles)}: a role with a backbone of its own cannot go with learn.vllm.urls"

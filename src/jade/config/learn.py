@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
 from jade.config.section import ROLE_CODES, Part, Section
 from jade.config.vllm import VllmConfig
+
+Positive: TypeAlias = Annotated[float, Field(gt=0.0)]
 
 
 class PolicyConfig(Section):
@@ -130,6 +132,9 @@ class LearnConfig(Section):
     """Questions in flight at once."""
     temperature: float = Field(1.0, gt=0.0)
     """Of the rollouts; `sampling` is for measuring and answering."""
+    role_temperature: dict[str, Positive] = Field(default_factory=dict)
+    """Roles with a temperature of their own in rollouts: a planner that tries many plans needs executors that do not
+    spoil them by chance."""
     train_roles: tuple[str, ...] = ROLE_CODES
     """Roles whose calls are trained; the others keep working and learn nothing."""
     dev_every: int = Field(10, ge=1)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
 from jade.config.section import Section
 
+PositiveOrZero: TypeAlias = Annotated[float, Field(ge=0.0)]
+
 
 class TeamConfig(Section):
     workflows: tuple[str, ...] = ()
     """The workflows the planner may choose from, printed ("QDS", "R,AG"); empty means all that the grammar allows.
-    With exactly one, no planner is called."""
+    With exactly one, no planner is called. "S1" alone leaves questions to one policy that searches and answers in one
+    context."""
     child_workflows: tuple[str, ...] = ()
     """The same for sub-questions; empty means as `workflows`."""
     prompts: Path | None = None
@@ -28,6 +32,11 @@ class SamplingConfig(Section):
     """0 is greedy."""
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     """Nucleus sampling; keep 1 in training, where log-probs must be those of the full distribution."""
+    role_temperature: dict[str, PositiveOrZero] = Field(default_factory=dict)
+    """Roles with a temperature of their own, by code."""
+
+    def temperature_of(self, role: str) -> float:
+        return self.role_temperature.get(role, self.temperature)
 
 
 class BudgetConfig(Section):
@@ -40,6 +49,8 @@ class BudgetConfig(Section):
     """Sub-questions one decomposition may ask; the rest are dropped, and the trace says so."""
     retrievals: int = Field(8, ge=0)
     """Searches a question may make."""
+    search_turns: int = Field(4, ge=1)
+    """Searches that a policy which works alone (S1) may make before it has to answer."""
     calls: int = Field(64, ge=1)
     """Model calls a question may make."""
     tokens: int = Field(65536, ge=1)

@@ -96,7 +96,7 @@ class Stage:
     async def _generate(self, spec: RoleSpec, step_id: str, seen: Observation, ledger: Ledger) -> Generation:
         prompt = self._team.render(spec.code, seen)
         sampling = Sampling(
-            temperature=self._crew.sampling.temperature,
+            temperature=self._crew.sampling.temperature_of(spec.code),
             top_p=self._crew.sampling.top_p,
             max_tokens=spec.max_tokens,
             seed=derive_seed(self._seed, self._question_id, step_id),

@@ -6,7 +6,7 @@ sections into account.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class Material:
 def check_training(config: Config) -> Material:
     """Everything `jade train` needs, or the first complaint."""
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
+    _check_roles(team, config.learn.role_temperature, "learn.role_temperature")
     _check_credit(config)
     _check_prices(config)
     learn = config.learn
@@ -66,9 +67,7 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     """A team whose named roles can all be trained, and an index to search."""
     team = build_team(config.team)
     check_index(config.retrieval.index)
-    unknown = [code for code in roles if code not in team.prompts]
-    if unknown:
-        raise ConfigError(f"{setting}: {unknown[0]!r} is no role; there are {', '.join(team.prompts)}")
+    _check_roles(team, roles, setting)
     if not roles:
         raise ConfigError(f"{setting} is empty: name at least one of {', '.join(team.prompts)}")
     apart = [code for code in roles if code in config.roles]
@@ -82,6 +81,12 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     if config.backbone.model.startswith(("http://", "https://")):
         raise ConfigError(f"backbone.model: {config.backbone.model} is a server; only a local model can be trained")
     return team
+
+
+def _check_roles(team: Team, codes: Iterable[str], setting: str) -> None:
+    unknown = [code for code in codes if code not in team.prompts]
+    if unknown:
+        raise ConfigError(f"{setting}: {unknown[0]!r} is no role; there are {', '.join(team.prompts)}")
 
 
 def check_index(index: str) -> None:

@@ -96,8 +96,8 @@ class Learner:
         needed = self.policy.value_head is not None or self.reference is not None
         rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
         for batch in self._pieces(experience, rows):
-            now = self._now(self.policy, batch)
-            reference_N = None if self.reference is None else self._now(self.reference, batch).logp_N
+            now = self._now(self.policy, experience, batch)
+            reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
             if not batch.idle:
                 _scatter(now.logp_N, batch.rows, logps)
                 _scatter(now.value_N, batch.rows, values)
@@ -117,7 +117,8 @@ class Learner:
         weights = dict(zip(rows, token_weights(lengths, roles, self.cfg.ppo.weigh), strict=True))
         total = torch.zeros((), device=self.policy.device)
         for batch in self._pieces(experience, rows):
-            loss = ppo_loss(self._now(self.policy, batch), self._old(experience, batch, before, credit), self.cfg.ppo)
+            now = self._now(self.policy, experience, batch)
+            loss = ppo_loss(now, self._old(experience, batch, before, credit), self.cfg.ppo)
             counted = 0.0 if batch.idle else 1.0
             (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
             piece = (weighted * loss.total_N).sum()
@@ -138,9 +139,19 @@ class Learner:
             batch = make_batch(experience.transitions, [rows[index] for index in plan or (shortest,)], share=share)
             yield replace(batch, idle=not plan).to(self.policy.device)
 
-    def _now(self, policy: Policy, batch: Batch) -> Now:
-        now: Now = policy(batch, self.cfg.temperature, entropy_gradient=self.cfg.ppo.entropy_weight > 0)
+    def _now(self, policy: Policy, experience: Experience, batch: Batch) -> Now:
+        temperature = self._temperature(experience, batch)
+        now: Now = policy(batch, temperature, entropy_gradient=self.cfg.ppo.entropy_weight > 0)
         return now
+
+    def _temperature(self, experience: Experience, batch: Batch) -> float | Tensor:
+        """What the batch's tokens were drawn at: one number, or a column where roles have temperatures of their own."""
+        own, shared = self.cfg.role_temperature, self.cfg.temperature
+        if not own:
+            return shared
+        calls = [experience.transitions[row] for row in batch.rows]
+        drawn_at_1N = self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])
+        return drawn_at_1N.T
 
     def _old(self, experience: Experience, batch: Batch, before: Before, credit: Credit) -> Old:
         found = [

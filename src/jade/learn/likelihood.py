@@ -23,10 +23,10 @@ def token_likelihood(
     vocabulary_VH: Tensor,
     target_N: Tensor,
     *,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     entropy_gradient: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """log pi(target) and the entropy of pi at each token."""
+    """log pi(target) and the entropy of pi at each token. A temperature may be one for all, or a column N1."""
     with torch.autocast(hidden_NH.device.type, enabled=False):
         logp_N, entropy_N = _Likelihood.apply(  # type: ignore[no-untyped-call]
             hidden_NH.float() / temperature, vocabulary_VH.float(), target_N

@@ -62,7 +62,7 @@ class Policy(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def forward(self, batch: Batch, temperature: float = 1.0, entropy_gradient: bool = False) -> Now:
+    def forward(self, batch: Batch, temperature: float | Tensor = 1.0, entropy_gradient: bool = False) -> Now:
         """What the policy says of the batch's action tokens."""
         trunk_NH = self._hidden(self.trunk, batch)
         logp_N, entropy_N = token_likelihood(

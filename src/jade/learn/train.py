@@ -83,7 +83,9 @@ class Run:
         self.progress = Progress()
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.cfg.learn.keep)
         self.journal = Journal(self.folder, self.cfg.learn.tensorboard)
-        self.crew = replace(self.crew, sampling=SamplingConfig(temperature=self.cfg.learn.temperature))
+        learn = self.cfg.learn
+        sampling = SamplingConfig(temperature=learn.temperature, role_temperature=learn.role_temperature)
+        self.crew = replace(self.crew, sampling=sampling)
         self._saved: Progress | None = None
 
     async def train(self, minutes: float | None = None) -> Progress:

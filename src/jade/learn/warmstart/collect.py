@@ -72,7 +72,9 @@ async def collect(
     async def work_through() -> None:
         for place, (lesson, number) in waiting:
             seed = derive_seed(config.seed, "warm start", number)
-            taught[place] = await teach(lesson, crew, seed=seed, effort=_effort(config, place))
+            taught[place] = await teach(
+                lesson, crew, seed=seed, effort=_effort(config, place), other_plans=config.warmstart.other_plans
+            )
             progress(place + 1)
 
     async with asyncio.TaskGroup() as workers:

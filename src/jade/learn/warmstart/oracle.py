@@ -24,6 +24,8 @@ from jade.types import Effort, Generation, Observation, Passage, Prompt, Role, S
 
 SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
 """How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
+TRIED: tuple[str, ...] = (Role.SERIAL, Role.PARALLEL, *SOLVING)
+"""The plans that a warm start may show in place of the gold one: every way to search, split or not."""
 FILLER = frozenset(
     re.findall(
         r"\w+",
@@ -53,8 +55,9 @@ def watch(team: Team) -> WatchedTeam:
 class Oracle:
     """The backbone of all roles for one lesson. `examples` is what it taught."""
 
-    def __init__(self, lesson: Lesson, team: WatchedTeam, crew: Crew, seed: int) -> None:
+    def __init__(self, lesson: Lesson, team: WatchedTeam, crew: Crew, seed: int, other_plans: float = 0.0) -> None:
         self._lesson = lesson
+        self._other_plans = other_plans
         self._team = team
         self._crew = crew
         self._seed = seed
@@ -74,7 +77,8 @@ class Oracle:
         seen = self._team.rendered.pop(prompt)
         text = await speak[prompt.role](seen) if prompt.role in speak else None
         if text is not None:
-            self.examples.append(Example(prompt, text, self._lesson.question.dataset))
+            said = self._varied(text, seen) if prompt.role == Role.PLANNER else text
+            self.examples.append(Example(prompt, said, self._lesson.question.dataset))
         return Generation(text or self._filler(prompt.role, seen))
 
     async def close(self) -> None:
@@ -83,13 +87,19 @@ class Oracle:
     async def _plan(self, seen: Observation) -> str | None:
         split = self._lesson.kind
         if self._is_root(seen) and split != ONE_ROUND and not await self._is_found_at_once(seen):
-            return f"<workflow>{split}</workflow>" if split in seen.legal else None
+            return _written(split) if split in seen.legal else None
         weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
         if not weights:
             return None
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question))
         share = np.array(list(weights.values())) / sum(weights.values())
-        return f"<workflow>{draw.choice(list(weights), p=share)}</workflow>"
+        return _written(str(draw.choice(list(weights), p=share)))
+
+    def _varied(self, gold: str, seen: Observation) -> str:
+        """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""
+        others = [text for plan in TRIED if plan in seen.legal and (text := _written(plan)) != gold]
+        draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question, "other"))
+        return str(draw.choice(others)) if others and draw.random() < self._other_plans else gold
 
     async def _is_found_at_once(self, seen: Observation) -> bool:
         """Where gold data has a type but no hops, a question whose own words find the answer is best left whole."""
@@ -163,13 +173,19 @@ class Oracle:
         return Hop(question.text, question.answers[0], self._lesson.titles)
 
 
-async def teach(lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None) -> list[Example]:
+async def teach(
+    lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None, other_plans: float = 0.0
+) -> list[Example]:
     """Work one lesson through the engine; gives what it teaches, in the order of the steps."""
     team = watch(crew.team)
-    oracle = Oracle(lesson, team, crew, seed)
+    oracle = Oracle(lesson, team, crew, seed, other_plans)
     taught = replace(crew, team=team, cast=Cast(oracle))
     await solve(lesson.question, taught, seed=seed, effort=effort)
     return oracle.examples
+
+
+def _written(plan: str) -> str:
+    return f"<workflow>{plan}</workflow>"
 
 
 def keywords(question: str) -> str:
