@@ -25,7 +25,7 @@ from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BudgetConfig, TeamConfig
 from jade.engine.budget import Ledger
 from jade.engine.solve import solve
-from jade.types import Generation, Prompt, Sampling
+from jade.types import Generation, Malformed, Prompt, Sampling
 
 ROOT = ROOT_QUESTION.text
 
@@ -48,18 +48,27 @@ async def test_rounds_spent_leave_later_children_open() -> None:
     assert trace.usage.rounds == 2
 
 
-async def test_depth_spent_takes_the_decompositions_out_of_the_choice() -> None:
+async def test_depth_spent_refuses_a_decomposition_and_the_plain_plan_runs() -> None:
     voice = script(P=plan("QDS"), QDS=by_question({ROOT: split("a?", "b?"), "a?": split("c?", "d?")}, split("e", "f")))
     trace = await solve(ROOT_QUESTION, crew(voice, depth=1))
     assert [node.id for node in trace.nodes] == ["0", "0.1", "0.2"]
-    assert "QDS" not in trace.steps[2].observation.legal
-    assert "Choose one of:" in voice.put_to("P")[1]
-    assert trace.nodes[1].workflow == "R,AG"
+    assert (trace.nodes[1].workflow, trace.stopped) == ("R,AG", "depth")
+    assert roles(trace, "0.1") == ["P", "R", "AG"]
+
+
+@pytest.mark.parametrize("budget", [{"depth": 0}, {"depth": 1}, {"rounds": 2}, {"retrievals": 0}, {"calls": 5}])
+async def test_no_budget_is_seen_in_the_planners_prompts_nor_makes_its_plans_malformed(budget: dict[str, Any]) -> None:
+    """What a team learned under one budget holds under another."""
+    ample, tight = script(P=plan("QDS")), script(P=plan("QDS"))
+    await solve(ROOT_QUESTION, crew(ample))
+    trace = await solve(ROOT_QUESTION, crew(tight, **budget))
+    assert set(tight.put_to("P")) <= set(ample.put_to("P"))
+    assert not any(isinstance(step.action, Malformed) for step in trace.steps if step.role == "P")
 
 
 async def test_depth_nought_forbids_decomposition() -> None:
     trace = await solve(ROOT_QUESTION, crew(splitting(), depth=0))
-    assert (len(trace.nodes), trace.nodes[0].workflow) == (1, "R,AG")
+    assert (len(trace.nodes), trace.nodes[0].workflow, trace.stopped) == (1, "R,AG", "depth")
 
 
 async def test_deep_nesting_follows_the_budget() -> None:
@@ -72,7 +81,7 @@ async def test_deep_nesting_follows_the_budget() -> None:
     )
     assert len(trace.nodes) == 2**7 - 1
     assert max(node.id.count(".") for node in trace.nodes) == 6
-    assert (trace.stopped, trace.error) == ("", None)
+    assert (trace.stopped, trace.error) == ("depth", None)
 
 
 async def test_retrievals_spent_let_the_answerer_work_without() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from jade.config import Config
 from jade.errors import ConfigError
-from jade.evaluate.search_r1 import SPEC, read_searcher_prompt
 from jade.evaluate.variants import variant_folders, with_variant
 from jade.team.roles import MEMBERS, RoleSpec
 from jade.team.team import build_team, read_prompt
@@ -17,19 +16,15 @@ from jade.team.team import build_team, read_prompt
 ROLES = [member for member in MEMBERS if isinstance(member, RoleSpec)]
 
 
-def shipped(role: RoleSpec) -> str:
-    return read_searcher_prompt() if role is SPEC else read_prompt(role)
-
-
 def test_every_role_has_at_least_four_paraphrases() -> None:
     assert len(variant_folders()) >= 4
-    wanted = {role.prompt for role in (*ROLES, SPEC)}
+    wanted = {role.prompt for role in ROLES}
     assert all({file.name for file in folder.iterdir()} == wanted for folder in variant_folders())
 
 
-@pytest.mark.parametrize("role", [*ROLES, SPEC], ids=lambda role: role.code)
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.code)
 def test_paraphrases_differ_in_wording_and_agree_in_format(role: RoleSpec) -> None:
-    texts = [shipped(role), *((folder / role.prompt).read_text().strip() for folder in variant_folders())]
+    texts = [read_prompt(role), *((folder / role.prompt).read_text().strip() for folder in variant_folders())]
     assert len(set(texts)) == len(texts)
     tags = [set(re.findall(r"</?[a-z0-9]+>", text)) for text in texts]
     assert all(found == tags[0] for found in tags)

@@ -44,7 +44,7 @@ def test_an_observation_is_rendered_line_by_line() -> None:
 
 
 def test_plans_are_listed_only_when_the_planner_may_not_choose_freely() -> None:
-    everything = TEAM.legal(child=False, may_split=True).codes
+    everything = TEAM.legal(child=False).codes
     assert "Choose" not in TEAM.render("P", Observation("Who?", legal=everything)).user
     assert "Choose one of: R,AG" in TEAM.render("P", Observation("Who?", legal=("R,AG",))).user
 

@@ -99,21 +99,32 @@ def test_an_answering_module_ends_its_workflow() -> None:
     assert grammar.workflows == (plan("AG"), plan("AX"))
 
 
-def test_planner_and_summariser_stand_in_no_workflow() -> None:
+def test_planner_summariser_and_searcher_stand_in_no_workflow() -> None:
     assert set(grammar_of(TEAM.members.values()).modules) == {"QDS", "QDP", "QR", "R", "DS", "AG"}
 
 
-def test_plans_open_to_a_node_follow_the_config_and_the_depth() -> None:
+def test_plans_open_to_a_node_follow_the_config() -> None:
     team = build_team(TeamConfig(workflows=("QDS", "R, AG"), child_workflows=("AG", "QDP")))
-    assert team.legal(child=False, may_split=True).codes == ("QDS", "R,AG")
-    assert team.legal(child=False, may_split=False).plans == (plan("R", "AG"),)
-    assert team.legal(child=True, may_split=True).codes == ("AG", "QDP")
-    assert build_team(TeamConfig(workflows=("QDS",))).legal(child=True, may_split=False).codes == ("R,AG",)
+    assert team.legal(child=False).codes == ("QDS", "R,AG")
+    assert team.legal(child=True).codes == ("AG", "QDP")
 
 
 def test_children_choose_as_the_root_when_nothing_else_is_said() -> None:
     team = build_team(TeamConfig(workflows=("QDS", "AG")))
-    assert team.legal(child=True, may_split=True) == team.legal(child=False, may_split=True)
+    assert team.legal(child=True) == team.legal(child=False)
+
+
+def test_a_role_that_works_alone_stands_in_the_place_of_all_workflows() -> None:
+    assert TEAM.alone is None
+    team = build_team(TeamConfig(workflows=("S1",)))
+    assert team == TEAM.leave_to("S1")
+    assert team.alone is TEAM.members["S1"]
+
+
+@pytest.mark.parametrize("setting", [{"workflows": ("S1", "R,AG")}, {"child_workflows": ("S1",)}])
+def test_a_role_that_works_alone_is_part_of_no_workflow(setting: dict[str, tuple[str, ...]]) -> None:
+    with pytest.raises(ConfigError, match="S1 is not a legal workflow: unknown module 'S1'"):
+        build_team(TeamConfig(**setting))
 
 
 def test_the_plain_plan_is_the_shortest_solving_one_where_retrieve_and_answer_is_not_allowed() -> None:

@@ -23,7 +23,7 @@ from jade.backbone.local import pick_dtype
 from jade.cluster.ray_room import Room
 from jade.config import Config, SamplingConfig
 from jade.engine.rollout import Job, rollout
-from jade.engine.solve import ROOT, trace_id
+from jade.engine.case import ROOT, trace_id
 from jade.errors import JadeError
 from jade.learn.open import Assemble, set_threads
 from jade.learn.policy import Policy

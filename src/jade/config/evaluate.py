@@ -10,8 +10,6 @@ from jade.config.section import Section
 class EvalConfig(Section):
     concurrency: int = Field(64, ge=1)
     """Questions in flight at once."""
-    search_turns: int = Field(4, ge=1)
-    """Searches that the one-policy baseline (search-r1) may make before it has to answer."""
     check_index: bool = True
     """Refuse an index in which none of the benchmark's evidence pages is found."""
     give_up_after: int = Field(50, ge=1)

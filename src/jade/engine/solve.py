@@ -3,7 +3,8 @@
 A round takes one unsolved node: the planner writes its workflow, and what it wrote is what runs. A decomposition
 opens children, serial ones in order and each with the answers before it, parallel ones at the same time; a solving
 workflow runs its modules and fills the node's answer. When all is solved, or a budget is spent, the summariser
-reads the trace and writes the answer; a question solved in one round needs no summary.
+reads the trace and writes the answer; a question solved in one round needs no summary. A team that leaves its
+questions to one policy works them by `dialogue` instead.
 
 A bad step is data, not a crash (see `stage`), so every question ends as a trace.
 """
@@ -16,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jade.engine.budget import Ledger
-from jade.engine.cite import Evidence, cite, is_supported
+from jade.engine.case import Case
+from jade.engine.cite import Evidence
+from jade.engine.dialogue import Dialogue
 from jade.engine.events import Listener, NodeOpened, NodeSolved, silent
 from jade.engine.stage import Stage, describe_error
 from jade.team.crew import Crew
@@ -24,7 +27,6 @@ from jade.team.roles import Memory, ToolSpec
 from jade.team.team import Choices
 from jade.types import Effort, Known, Node, Passage, Question, Step, SubQuestions, Trace, Workflow
 
-ROOT = "0"
 _REFERENCE = re.compile(r"#([0-9]{1,2})")
 
 
@@ -32,15 +34,12 @@ async def solve(
     question: Question, crew: Crew, *, seed: int = 0, effort: Effort | None = None, listen: Listener = silent
 ) -> Trace:
     """Work a question. Always returns a trace; only cancellation escapes."""
-    work = _Work(question, crew, seed, effort, listen)
+    case, alone = Case(question, seed, effort), crew.team.alone
+    work = Dialogue(case, crew, alone, listen) if alone else _Work(case, crew, listen)
     try:
         return await work.run()
     except Exception as error:
         return work.abandoned(describe_error(error))
-
-
-def trace_id(question: Question, seed: int) -> str:
-    return f"{question.id}@{seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,54 +61,28 @@ class _Solved:
 class _Work:
     """One question in hand."""
 
-    def __init__(self, question: Question, crew: Crew, seed: int, effort: Effort | None, listen: Listener) -> None:
-        self.question = question
+    def __init__(self, case: Case, crew: Crew, listen: Listener) -> None:
+        self.case = case
+        self.question = case.question
         self.budget = crew.budget
         self.team = crew.team
-        self.seed = seed
-        self.effort = effort
         self.listen = listen
-        self.stage = Stage(question, crew, seed, listen)
+        self.stage = Stage(case.question, crew, case.seed, listen)
         self.account = self.stage.ledger.account
-        self.root = Node(ROOT, None, question.text, question.text)
-        self.nodes = {ROOT: self.root}
+        self.nodes = {case.root.id: case.root}
 
     async def run(self) -> Trace:
-        solved = await self._work_node(self.root, (), 0, self.stage.ledger)
+        solved = await self._work_node(self.case.root, (), 0, self.stage.ledger)
         answer, steps = solved.root.answer or "", _in_order(solved.steps)
         if solved.root.children or not answer:
             answer, summary = await self._summarise(solved)
             steps = (*steps, *summary)
         nodes = (replace(solved.root, answer=answer or None), *solved.nodes[1:])
-        return self._trace(nodes, steps, answer, solved.evidence, error=None if answer else _last_error(steps))
+        return self.case.close(self.account, nodes, steps, answer, solved.evidence)
 
     def abandoned(self, error: str) -> Trace:
         """The record of a question that could not be worked to its end: what was done, and why no more."""
-        return self._trace(tuple(self.nodes.values()), tuple(self.stage.taken), "", (), error)
-
-    def _trace(
-        self,
-        nodes: tuple[Node, ...],
-        steps: tuple[Step, ...],
-        answer: str,
-        evidence: tuple[Evidence, ...],
-        error: str | None,
-    ) -> Trace:
-        citations = cite(nodes, evidence)
-        return Trace(
-            id=trace_id(self.question, self.seed),
-            question=self.question,
-            nodes=nodes,
-            steps=steps,
-            answer=answer,
-            citations=citations,
-            usage=self.account.usage(),
-            stopped=self.account.stopped,
-            error=error,
-            seed=self.seed,
-            effort=self.effort,
-            supported=is_supported(answer, citations),
-        )
+        return self.case.close(self.account, tuple(self.nodes.values()), tuple(self.stage.taken), "", error=error)
 
     async def _work_node(self, node: Node, known: tuple[Known, ...], depth: int, ledger: Ledger) -> _Solved:
         """One round for one node, and the rounds of the children it opens."""
@@ -119,11 +92,11 @@ class _Work:
         number = await ledger.open_round()
         if number is None:
             return self._close(node, ())
-        legal = self.team.legal(child=depth > 0, may_split=depth < self.budget.depth)
-        memory = Memory(node.question, known, self.question.context, legal=legal.codes, effort=self.effort)
+        legal = self.team.legal(child=depth > 0)
+        memory = Memory(node.question, known, self.question.context, legal=legal.codes, effort=self.case.effort)
         plan, steps = await self._plan(node, number, memory, legal)
         if self.team.grammar.splits(plan):
-            children, split_step = await self._split(plan.modules[0], node, number, memory)
+            children, split_step = await self._split(plan.modules[0], node, number, memory, depth)
             steps = (*steps, *split_step)
             if children:
                 return await self._work_children(node, plan, children, steps, known, depth)
@@ -140,8 +113,12 @@ class _Work:
         return self.team.plain_plan(legal.plans), (step,)
 
     async def _split(
-        self, code: str, node: Node, number: int, memory: Memory
+        self, code: str, node: Node, number: int, memory: Memory, depth: int
     ) -> tuple[tuple[str, ...], tuple[Step, ...]]:
+        """What the decomposer asks. The planner was not told how deep it stands, so a budget refuses, not a parser."""
+        if depth >= self.budget.depth:
+            self.stage.ledger.refuse("depth")
+            return (), ()
         if not await self.stage.ledger_of(node).may_call():
             return (), ()
         step = await self.stage.act(self.team.role(code), node, number, memory)
@@ -270,7 +247,3 @@ def _answer_of(solved: Sequence[_Solved], *, joined: bool) -> str | None:
     if not joined:
         return solved[-1].root.answer
     return "; ".join(child.root.answer for child in solved if child.root.answer) or None
-
-
-def _last_error(steps: Sequence[Step]) -> str | None:
-    return next((step.error for step in reversed(steps) if step.error), None)

@@ -1,7 +1,7 @@
 """Every row of the published table as a team configuration.
 
-What differs at inference is which workflows are legal; what differs in training is which roles learn. Only
-Search-R1, which is no team, and the oracle, which is no model, work a question in their own way.
+What differs at inference is which workflows are legal; what differs in training is which roles learn. Only the
+oracle, which is no model, works a question in its own way.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from jade.engine.effort import effort_of
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.evaluate.oracle import solve_as_oracle
-from jade.evaluate.search_r1 import SEARCHER, read_searcher_prompt, solve_in_one_context
 from jade.team.crew import Crew
+from jade.team.dialogue import SEARCHER
 from jade.types import Effort, Question, Role, Trace
 
 Solver = Callable[[Question, Crew, int], Awaitable[Trace]]
@@ -29,18 +29,9 @@ async def _as_a_team(effort: Effort | None, question: Question, crew: Crew, seed
     return await solve(question, crew, seed=seed, effort=effort)
 
 
-async def _as_one_policy(system: str, turns: int, question: Question, crew: Crew, seed: int) -> Trace:
-    return await solve_in_one_context(question, crew, system=system, turns=turns, seed=seed)
-
-
 def open_team(config: Config) -> Solver:
     """The team's own way of working: Algorithm 1, at the prices that the config names."""
     return partial(_as_a_team, effort_of(config.reward))
-
-
-def open_searcher(config: Config) -> Solver:
-    """One policy in one context, under the prompt and the turns that the config names."""
-    return partial(_as_one_policy, read_searcher_prompt(config.team.prompts), config.eval.search_turns)
 
 
 def open_oracle(config: Config) -> Solver:
@@ -67,8 +58,8 @@ class Method:
     @property
     def needs_index(self) -> bool:
         """Whether anything is ever searched: where the planner is free, it may be."""
-        plans = (*self.workflows, *self.child_workflows)
-        return not plans or any(Role.RETRIEVAL in plan.split(",") for plan in plans)
+        modules = {code for plan in (*self.workflows, *self.child_workflows) for code in plan.split(",")}
+        return not modules or not modules.isdisjoint({Role.RETRIEVAL, SEARCHER})
 
 
 METHODS: Mapping[str, Method] = {
@@ -96,9 +87,9 @@ METHODS: Mapping[str, Method] = {
         Method(
             "search-r1",
             "Search-R1",
+            (SEARCHER,),
             train_roles=(SEARCHER,),
             note="one policy that searches and answers in one context",
-            open_solver=open_searcher,
         ),
         Method("mao-arag", "MAO-ARAG", train_roles=("P",), note="the planner learns, executors are frozen"),
         Method(

@@ -26,16 +26,29 @@ def quote(text: str, max_words: int | None = None) -> str:
 
 def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:
     """The user part of a prompt. `choices` are named when the planner may not choose freely."""
-    lines = [f"Earlier: {quote(turn, MAX_PASSAGE_WORDS)}" for turn in seen.context]
+    lines = _earlier(seen)
     lines += [_document(number, passage) for number, passage in enumerate(seen.passages)]
     lines += [f"{code}: {quote(text, MAX_PASSAGE_WORDS)}" for code, text in seen.notes]
     lines += [f"Known: {quote(known.question)} {quote(known.answer)}" for known in seen.known]
-    if seen.effort is not None:
-        lines.append(f"Prices: turn {seen.effort.alpha:.2f}, search {seen.effort.beta:.2f}")
+    lines += _prices(seen)
     if choices:
         lines.append(f"Choose one of: {' | '.join(choices)}")
     lines.append(f"Question: {quote(seen.question)}")
     return "\n".join(lines)
+
+
+def describe_outset(seen: Observation) -> list[str]:
+    """What is said before any work, in lines: earlier turns of the conversation, and what work costs."""
+    return [*_earlier(seen), *_prices(seen)]
+
+
+def _earlier(seen: Observation) -> list[str]:
+    return [f"Earlier: {quote(turn, MAX_PASSAGE_WORDS)}" for turn in seen.context]
+
+
+def _prices(seen: Observation) -> list[str]:
+    effort = seen.effort
+    return [f"Prices: turn {effort.alpha:.2f}, search {effort.beta:.2f}"] if effort else []
 
 
 def _document(number: int, passage: Passage) -> str:

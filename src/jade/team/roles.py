@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from jade.retrieval.base import Retriever
+from jade.team.dialogue import SEARCHER, describe_dialogue, parse_move, salvage_move
 from jade.team.parse import (
     parse_answer,
     parse_plan,
@@ -19,6 +20,7 @@ from jade.team.parse import (
     parse_subquestions,
     salvage_answer,
 )
+from jade.team.render import describe
 from jade.types import (
     Action,
     Answer,
@@ -33,7 +35,9 @@ from jade.types import (
     Selection,
 )
 
-RoleKind = Literal["plan", "split", "work", "answer", "summarise"]
+RoleKind = Literal["plan", "split", "work", "answer", "summarise", "alone"]
+"""Where a role stands: `alone` is one that works whole questions by itself and is part of no workflow."""
+Describe = Callable[[Observation, tuple[str, ...] | None], str]
 Parse = Callable[[str, Observation], Action | Malformed]
 Fallback = Callable[[str, Observation], Action | None]
 
@@ -88,6 +92,8 @@ class RoleSpec:
     max_tokens: int = 64
     parallel: bool = False
     """For a splitting role: whether its sub-questions are independent of each other."""
+    describe: Describe = describe
+    """How what it sees is written down."""
 
     def view(self, memory: Memory) -> Observation:
         return Observation(memory.question, **{name: getattr(memory, name) for name in self.sees})
@@ -191,5 +197,16 @@ MEMBERS: tuple[Member, ...] = (
         answer_anyway,
         sees=_sees("known"),
         max_tokens=80,
+    ),
+    RoleSpec(
+        SEARCHER,
+        "searcher",
+        "alone",
+        "searcher.md",
+        parse_move,
+        salvage_move,
+        sees=_sees("context", "passages", "notes", "effort"),
+        max_tokens=160,
+        describe=describe_dialogue,
     ),
 )

@@ -6,7 +6,7 @@ Built once from the config; a user's own roles and tools come from outside throu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -15,7 +15,6 @@ from pathlib import Path
 from jade.config import TeamConfig
 from jade.errors import ConfigError
 from jade.outside import load_module
-from jade.team.render import describe
 from jade.team.roles import MEMBERS, OBSERVABLE, Member, RoleKind, RoleSpec, ToolSpec
 from jade.team.workflow import Grammar, Module, read_workflow
 from jade.types import Action, Observation, Prompt, Role, Workflow
@@ -42,6 +41,8 @@ class Team:
     child_plans: tuple[Workflow, ...] = ()
     """The same for sub-questions."""
     constrain_plans: bool = False
+    left_to: str = ""
+    """The role that works every question alone; empty: the team does, by its workflows."""
 
     @cached_property
     def grammar(self) -> Grammar:
@@ -55,28 +56,27 @@ class Team:
     def summariser(self) -> RoleSpec:
         return self.only("summarise")
 
+    @cached_property
+    def alone(self) -> RoleSpec | None:
+        return self.role(self.left_to) if self.left_to else None
+
+    def leave_to(self, code: str) -> Team:
+        """The same team, whose questions are worked by one role alone."""
+        return replace(self, left_to=code)
+
     def role(self, code: str) -> RoleSpec:
         member = self.members[code]
         assert isinstance(member, RoleSpec), f"{code} is a tool"
         return member
 
-    def legal(self, *, child: bool, may_split: bool) -> Choices:
-        """The plans open to a node."""
-        return self._choices[child, may_split]
+    def legal(self, *, child: bool) -> Choices:
+        """The plans open to a node. They follow from the config alone: what is left of a budget is not said."""
+        return self._choices[child]
 
     @cached_property
-    def _choices(self) -> dict[tuple[bool, bool], Choices]:
-        return {
-            (child, may_split): self._list_choices(self.child_plans if child else self.root_plans, may_split)
-            for child in (False, True)
-            for may_split in (False, True)
-        }
-
-    def _list_choices(self, chosen: tuple[Workflow, ...], may_split: bool) -> Choices:
-        plans = chosen or self.grammar.workflows
-        open_plans = tuple(plan for plan in plans if may_split or not self.grammar.splits(plan))
-        legal = open_plans or (self.plain_plan(plans),)
-        return Choices(legal, tuple(map(str, legal)))
+    def _choices(self) -> tuple[Choices, Choices]:
+        of_root, of_child = (chosen or self.grammar.workflows for chosen in (self.root_plans, self.child_plans))
+        return Choices(of_root, tuple(map(str, of_root))), Choices(of_child, tuple(map(str, of_child)))
 
     def plain_plan(self, plans: Iterable[Workflow]) -> Workflow:
         """The stated fallback: retrieve and answer, or else the shortest plan at hand that solves."""
@@ -94,7 +94,7 @@ class Team:
     def render(self, code: str, seen: Observation) -> Prompt:
         """The prompt of one step. The plans are listed only when the planner may not choose freely."""
         free = len(seen.legal) == len(self.grammar.workflows)
-        return Prompt(code, self.prompts[code], describe(seen, None if free else seen.legal))
+        return Prompt(code, self.prompts[code], self.role(code).describe(seen, None if free else seen.legal))
 
     def only(self, kind: RoleKind) -> RoleSpec:
         """Of planners and summarisers a team has one each; who brings another puts it in the place of ours."""
@@ -132,11 +132,18 @@ def build_team(config: TeamConfig) -> Team:
     roles = [member for member in builder.members.values() if isinstance(member, RoleSpec)]
     prompts = {role.code: builder.prompt_texts.get(role.code) or read_prompt(role, config.prompts) for role in roles}
     grammar = grammar_of(builder.members.values())
-    root_plans = _plans("team.workflows", config.workflows, grammar)
+    left_to = _left_to(config, roles)
+    root_plans = _plans("team.workflows", () if left_to else config.workflows, grammar)
     child_plans = _plans("team.child_workflows", config.child_workflows, grammar) or root_plans
-    team = Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans)
+    team = Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans, left_to)
     _check(team)
     return team
+
+
+def _left_to(config: TeamConfig, roles: Iterable[RoleSpec]) -> str:
+    """The role that works alone, where its code stands in the place of all workflows."""
+    codes = [role.code for role in roles if role.kind == "alone" and config.workflows == (role.code,)]
+    return codes[0] if codes else ""
 
 
 def _check(team: Team) -> None:
