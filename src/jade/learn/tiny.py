@@ -2,7 +2,7 @@
 
 For tests and for the training run that a laptop can do. It is an ordinary Hugging Face folder.
 
-    python -m jade.learn.tiny OUT TEXT_FILE_OR_FOLDER...
+    python -m jade.learn.tiny [--digits-apart] OUT TEXT_FILE_OR_FOLDER...
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class TinySize:
     heads: int = 4
     key_value_heads: int = 2
     positions: int = 4096
+    digits_apart: bool = False
+    """Every digit a token of its own, as SmolLM2 reads them: then 0.31 and 0.32 begin alike."""
 
 
 def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = None, seed: int = 0) -> Path:
@@ -39,7 +41,7 @@ def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = Non
     llama = cast(Any, transformers.LlamaForCausalLM)
     cast(Any, disable_progress_bar)()
     size = size or TinySize()
-    tokenizer = make_tokenizer(texts, size.vocabulary)
+    tokenizer = make_tokenizer(texts, size.vocabulary, digits_apart=size.digits_apart)
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=size.width,
@@ -61,13 +63,15 @@ def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = Non
     return out
 
 
-def make_tokenizer(texts: Iterable[str], vocabulary: int) -> Any:
+def make_tokenizer(texts: Iterable[str], vocabulary: int, *, digits_apart: bool = False) -> Any:
     """A byte-level BPE tokenizer with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    by_digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), by_bytes])
+    tokenizer.pre_tokenizer = by_digits if digits_apart else by_bytes
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
@@ -88,6 +92,8 @@ def read_texts(paths: Iterable[Path]) -> list[str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m jade.learn.tiny OUT TEXT_FILE_OR_FOLDER...")
-    print(make_tiny_model(Path(sys.argv[1]), read_texts(map(Path, sys.argv[2:]))))
+    apart = sys.argv[1:2] == ["--digits-apart"]
+    places = [Path(argument) for argument in sys.argv[1 + apart :]]
+    if len(places) < 2:
+        sys.exit("usage: python -m jade.learn.tiny [--digits-apart] OUT TEXT_FILE_OR_FOLDER...")
+    print(make_tiny_model(places[0], read_texts(places[1:]), TinySize(digits_apart=apart)))
