@@ -16,10 +16,11 @@ from jade.errors import ConfigError
 from jade.learn.questions import read_question_file
 from jade.learn.warmstart.best import best_examples, best_traces
 from jade.learn.warmstart.collect import Course, collect, plan_course
+from jade.learn.warmstart.evidence import keywords
 from jade.learn.warmstart.examples import Example, balanced, distinct, read_examples, tokenise, write_examples
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
-from jade.learn.warmstart.oracle import TRIED, keywords, teach
+from jade.learn.warmstart.oracle import TRIED, teach
 from jade.team.crew import Crew
 from jade.types import Answer, Malformed, Node, Prompt, Question, Trace, Usage
 

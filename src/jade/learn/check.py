@@ -35,6 +35,7 @@ def check_training(config: Config) -> Material:
     """Everything `jade train` needs, or the first complaint."""
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
     _check_roles(team, config.learn.role_temperature, "learn.role_temperature")
+    _check_busy(team, config.learn.train_roles)
     _check_credit(config)
     _check_prices(config)
     learn = config.learn
@@ -87,6 +88,13 @@ def _check_roles(team: Team, codes: Iterable[str], setting: str) -> None:
     unknown = [code for code in codes if code not in team.prompts]
     if unknown:
         raise ConfigError(f"{setting}: {unknown[0]!r} is no role; there are {', '.join(team.prompts)}")
+
+
+def _check_busy(team: Team, roles: Sequence[str]) -> None:
+    """At least one of the trained roles must have work: a team works, or a role that works alone, never both."""
+    if not any((team.role(code).kind == "alone") == bool(team.left_to) for code in roles):
+        worker = team.left_to or "the team"
+        raise ConfigError(f"learn.train_roles: {', '.join(roles)} have nothing to do: {worker} works (team.workflows)")
 
 
 def check_index(index: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
@@ -65,15 +65,23 @@ async def collect(
 ) -> list[Example]:
     """All examples of a course, for the roles that get any; the order depends on the course alone."""
     crew = Crew(course.team, Cast(ScriptedBackbone(str)), retriever, config.budget, config.sampling, config.retrieval.k)
-    lessons = [(lesson, number) for number in range(config.warmstart.passes) for lesson in course.lessons]
+    lessons = [
+        (team, lesson, number)
+        for team in _teams(course.team, config.warmstart.roles)
+        for number in range(config.warmstart.passes)
+        for lesson in course.lessons
+    ]
     taught: list[list[Example]] = [[] for _ in lessons]
     waiting = iter(enumerate(lessons))
 
     async def work_through() -> None:
-        for place, (lesson, number) in waiting:
-            seed = derive_seed(config.seed, "warm start", number)
+        for place, (team, lesson, number) in waiting:
             taught[place] = await teach(
-                lesson, crew, seed=seed, effort=_effort(config, place), other_plans=config.warmstart.other_plans
+                lesson,
+                replace(crew, team=team),
+                seed=derive_seed(config.seed, "warm start", number),
+                effort=_effort(config, place),
+                other_plans=config.warmstart.other_plans,
             )
             progress(place + 1)
 
@@ -82,6 +90,11 @@ async def collect(
             workers.create_task(work_through())
     own = best_examples(course.own_traces, course.team, config.warmstart.min_outcome)
     return distinct(_of_roles([*(example for each in taught for example in each), *own], config.warmstart.roles))
+
+
+def _teams(team: Team, roles: Sequence[str]) -> list[Team]:
+    """The team as it works, and each role that works alone in its place, over the same lessons."""
+    return [team, *(team.leave_to(code) for code in roles if team.role(code).kind == "alone")]
 
 
 def _of_roles(examples: Iterable[Example], roles: Sequence[str]) -> Iterable[Example]:

@@ -7,32 +7,26 @@ selection, the query that finds the evidence best. Elsewhere the oracle says wha
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import fill_references, solve
+from jade.learn.warmstart.dialogue import next_move
+from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, spelt_in
 from jade.learn.warmstart.examples import Example
 from jade.learn.warmstart.gold import ONE_ROUND, Hop, Lesson
-from jade.reward.metrics import contains, is_yes_no, normalise
 from jade.team.crew import Cast, Crew
+from jade.team.dialogue import SEARCHER
 from jade.team.team import Team
-from jade.types import Effort, Generation, Observation, Passage, Prompt, Role, Sampling
+from jade.types import Effort, Generation, Observation, Prompt, Role, Sampling
 
 SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
 """How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
 TRIED: tuple[str, ...] = (Role.SERIAL, Role.PARALLEL, *SOLVING)
 """The plans that a warm start may show in place of the gold one: every way to search, split or not."""
-FILLER = frozenset(
-    re.findall(
-        r"\w+",
-        "a an the is are was were be been do does did has have had what which who whom whose when where why how of in "
-        "on at to for from by with and or that this it its many much",
-    )
-)
 UNTAUGHT = "<answer>unknown</answer>"
 
 
@@ -73,6 +67,7 @@ class Oracle:
             Role.SELECTOR: self._select,
             Role.ANSWERER: self._answer,
             Role.SUMMARISER: self._summarise,
+            SEARCHER: self._search,
         }
         seen = self._team.rendered.pop(prompt)
         text = await speak[prompt.role](seen) if prompt.role in speak else None
@@ -106,7 +101,7 @@ class Oracle:
         if self._lesson.hops:
             return False
         (passages,) = await self._crew.retriever.search([seen.question], self._crew.k)
-        return _first_evidence(self._hop(seen), passages) < len(passages)
+        return first_evidence(self._hop(seen), passages) < len(passages)
 
     async def _split(self, seen: Observation) -> str | None:
         hops = self._lesson.hops
@@ -115,13 +110,8 @@ class Oracle:
         return "".join(f"<q{number}>{hop.question}</q{number}>" for number, hop in enumerate(hops, start=1))
 
     async def _rewrite(self, seen: Observation) -> str | None:
-        """Of the question and its bare keywords, the one that finds evidence first; the shorter one where both do."""
-        hop = self._hop(seen)
-        queries = list(dict.fromkeys([keywords(seen.question), seen.question]))
-        found = await self._crew.retriever.search(queries, self._crew.k)
-        ranks = [_first_evidence(hop, passages) for passages in found]
-        best = min(range(len(queries)), key=lambda place: (ranks[place], place))
-        return f"<query>{queries[best]}</query>" if ranks[best] < self._crew.k else None
+        query = await best_query(seen.question, self._hop(seen), self._crew)
+        return f"<query>{query}</query>" if query else None
 
     async def _select(self, seen: Observation) -> str | None:
         """Taught where there is something to keep: who learns to keep nothing loses more than it saves."""
@@ -134,7 +124,7 @@ class Oracle:
         hop = self._hop(seen)
         place = self._place(seen)
         said = hop.answer
-        if place is None and (spelt := _spelt_in(self._lesson.question.answers, seen.passages)):
+        if place is None and (spelt := spelt_in(self._lesson.question.answers, seen.passages)):
             said = spelt
         if place is not None:
             self._answers[place] = said
@@ -144,6 +134,9 @@ class Oracle:
     async def _summarise(self, seen: Observation) -> str | None:
         complete = len(self._answers) == len(self._lesson.hops) > 0
         return f"<answer>{self._lesson.question.answers[0]}</answer>" if complete else None
+
+    async def _search(self, seen: Observation) -> str | None:
+        return await next_move(self._lesson, seen, self._crew)
 
     def _filler(self, role: str, seen: Observation) -> str:
         """What is said where nothing is taught. A hop gets its answer, so that the next one can be asked."""
@@ -186,31 +179,6 @@ async def teach(
 
 def _written(plan: str) -> str:
     return f"<workflow>{plan}</workflow>"
-
-
-def keywords(question: str) -> str:
-    """The question without its filling words; the question itself when nothing would be left."""
-    words = [word for word in re.findall(r"[^\s?]+", question) if word.lower() not in FILLER]
-    return " ".join(words) or question
-
-
-def is_evidence(hop: Hop, passage: Passage) -> bool:
-    """A passage of an evidence page, where those are named, that holds the answer; yes and no stand on no page."""
-    titles = {normalise(title) for title in hop.titles}
-    if titles and normalise(passage.title) not in titles:
-        return False
-    if is_yes_no([hop.answer]):
-        return bool(titles)
-    return contains(f"{passage.title} {passage.text}", hop.answer)
-
-
-def _first_evidence(hop: Hop, passages: Sequence[Passage]) -> int:
-    return next((rank for rank, passage in enumerate(passages) if is_evidence(hop, passage)), len(passages))
-
-
-def _spelt_in(golds: Sequence[str], passages: Sequence[Passage]) -> str | None:
-    texts = [f"{passage.title} {passage.text}" for passage in passages]
-    return next((gold for gold in golds if any(contains(text, gold) for text in texts)), None)
 
 
 def _one_line(text: str) -> str:
