@@ -54,8 +54,8 @@ def test_every_effort_lies_within_what_training_draws() -> None:
     drawn = [draw_prices(0.3, seed) for seed in range(500)]
     alphas, betas = ([getattr(each, name) for each in drawn] for name in ("alpha", "beta"))
     for prices in (alphas, betas):
-        assert min(prices) == 0.0
-        assert max(prices) == 0.3
+        # The ends, which high and low ask for, are drawn about as often as any other place.
+        assert all(10 <= prices.count(end) <= 45 for end in (0.0, 0.3))
     # Drawn apart: a dear turn goes with a cheap search as often as with a dear one.
     assert any(alpha > 0.25 and beta < 0.05 for alpha, beta in zip(alphas, betas, strict=True))
 

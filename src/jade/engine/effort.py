@@ -15,6 +15,8 @@ USUAL_DIAL = 0.2
 """The end of the dial where the config names none."""
 USUAL_EFFORT = 0.5
 """Of a team that has learned to heed prices and is not told how much to spend."""
+NUM_PLACES = 21
+"""Prices are drawn from so many places, evenly apart: the ends, which low and high ask for, as often as any other."""
 
 
 def effort_of(cfg: RewardConfig) -> Effort | None:
@@ -35,4 +37,5 @@ def draw_prices(dial: float, seed: int) -> Effort | None:
     if dial == 0:
         return None
     draw = Random(seed)
-    return Effort(round(draw.uniform(0, dial), 2), round(draw.uniform(0, dial), 2))
+    turn, search = (draw.randrange(NUM_PLACES) / (NUM_PLACES - 1) for _ in range(2))
+    return Effort(round(turn * dial, 2), round(search * dial, 2))
