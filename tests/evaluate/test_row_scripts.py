@@ -1,0 +1,108 @@
+"""`runs/rows.sh` and `runs/variants.sh`: what they would run is what the table of methods says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from jade.config import ROLE_CODES, load_config
+from jade.evaluate.methods import METHODS
+from jade.team.team import build_team
+
+RUNS = Path(__file__).resolve().parents[2] / "runs"
+TRAINED = [name for name, method in METHODS.items() if method.train_roles]
+
+
+def would_run(script: str, *words: object, **settings: str) -> list[list[str]]:
+    """The calls of jade that a script makes, in words."""
+    environment = os.environ | {"JADE": "echo"} | settings
+    command = [str(RUNS / script), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=RUNS.parent, check=True)
+    return [line.split(" ") for line in done.stdout.splitlines()]
+
+
+def overrides(call: Sequence[str]) -> list[str]:
+    return [word for before, word in pairwise(call) if before == "--set"]
+
+
+def option(call: Sequence[str], name: str) -> str:
+    return call[call.index(name) + 1]
+
+
+def the_call(calls: Sequence[list[str]], verb: str, place: str) -> list[str]:
+    (found,) = [call for call in calls if call[0] == verb and option(call, "--out").endswith(place)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    return would_run("rows.sh", tmp_path_factory.mktemp("rows"), "0", 7, "--set", "learn.iterations=3")
+
+
+@pytest.mark.parametrize("row", TRAINED)
+def test_a_row_trains_the_roles_and_the_workflows_of_its_method(rows: list[list[str]], row: str) -> None:
+    call, method = the_call(rows, "train", f"train/{row}-0"), METHODS[row]
+    config = load_config(Path(call[1]), overrides(call))
+    assert config.team.workflows == method.workflows
+    assert config.team.child_workflows == method.child_workflows
+    assert set(config.learn.train_roles) == set(method.train_roles)
+    assert config.learn.iterations == 3
+    build_team(config.team)
+
+
+@pytest.mark.parametrize("row", TRAINED)
+def test_whoever_does_not_learn_speaks_with_the_warm_start_in_training_and_in_the_test(
+    rows: list[list[str]], row: str
+) -> None:
+    kept = set() if row == "search-r1" else set(ROLE_CODES) - set(METHODS[row].train_roles)
+    trained, tested = the_call(rows, "train", f"train/{row}-0"), the_call(rows, "eval", f"test/{row}-0")
+    for call in (trained, tested):
+        config = load_config(None, [each for each in overrides(call) if each.startswith("roles.")])
+        assert set(config.roles) == kept
+        assert {backbone.model.rpartition("/")[2] for backbone in config.roles.values()} <= {"start"}
+    assert option(tested, "--method") == row
+    assert option(tested, "--model").endswith(f"model/{row}-0")
+
+
+def test_rows_differ_in_nothing_else_but_the_room_for_one_long_context(rows: list[list[str]]) -> None:
+    """Also in the warm start, which teaches the team and the searcher at once."""
+    trains = [call for call in rows if call[0] == "train"]
+    free = re.compile(r"(team|roles|learn\.(train_roles|role_temperature)|backbone\.max_prompt_tokens)\b")
+    assert len({tuple(each for each in overrides(call) if not free.match(each)) for call in trains}) == 1
+    (warm,) = [call for call in rows if call[0] == "warmstart"]
+    assert set(load_config(Path(warm[1]), overrides(warm)).warmstart.roles) == {*ROLE_CODES, "S1"}
+
+
+def test_the_report_has_all_ten_methods(rows: list[list[str]]) -> None:
+    report = rows[-1]
+    assert report[0] == "report"
+    named = {word.partition("=")[0] for word in report if "=" in word}
+    untrained = option(the_call(rows, "eval", "test/warm-start"), "--method").split(",")
+    assert named | set(untrained) == set(METHODS) - {"oracle"}
+
+
+def test_rows_and_seeds_can_be_chosen(tmp_path: Path) -> None:
+    calls = would_run("rows.sh", tmp_path, "4 5", ROWS="rrr jade")
+    outs = [Path(option(call, "--out")).name for call in calls if call[0] == "train"]
+    assert outs == ["rrr-4", "jade-4", "rrr-5", "jade-5"]
+
+
+def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None:
+    calls = would_run("variants.sh", "data", "index", tmp_path, 50, "warm=a", "trained=b", "--", "--concurrency", 9)
+    assert [call[0] for call in calls] == ["eval", "eval", "report"]
+    assert [option(call, "--model") for call in calls[:2]] == ["a", "b"]
+    assert {(option(call, "--prompt-variants"), option(call, "--concurrency")) for call in calls[:2]} == {("4", "9")}
+    assert calls[2][1:3] == [f"warm={tmp_path}/warm", f"trained={tmp_path}/trained"]
+
+
+@pytest.mark.parametrize("script", ["rows.sh", "variants.sh"])
+def test_without_its_words_a_script_says_how_it_is_called(script: str) -> None:
+    done = subprocess.run([RUNS / script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"runs/{script} " in done.stderr
