@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
 
@@ -39,22 +38,21 @@ def make_mixed(num: int) -> Experience:
 
 
 def update(model: Path, settings: dict[str, Any], folder: Path) -> Figures:
-    """Two updates, a checkpoint, and a third update by a learner that begins with the checkpoint."""
+    """An update, a checkpoint, and another update by a learner that begins with the checkpoint."""
     learn = {
         "policy": {"tokens_per_batch": 64, **settings.get("policy", {})},
-        "ppo": {"learning_rate": 1e-3, "minibatches": 4, **settings.get("ppo", {})},
+        "ppo": {"learning_rate": 1e-3, "minibatches": 2, **settings.get("ppo", {})},
         "credit": {"rule": "shared", **settings.get("credit", {})},
     }
     cfg = LearnConfig.model_validate(learn)
     backbone = BackboneConfig(model=str(model), device="cpu")
     first, second = (Learner(load_policy(backbone, cfg.policy), cfg) for _ in range(2))
-    experience = as_sampled(first, make_mixed(13))
-    for iteration in range(2):
-        first.update(experience, iteration=iteration, seed=iteration)
+    experience = as_sampled(first, make_mixed(7))
+    first.update(experience, iteration=0, seed=0)
     checkpoints = Checkpoints(folder)
-    place = checkpoints.save(first.policy, first.optimiser, Progress(iteration=2))
+    place = checkpoints.save(first.policy, first.optimiser, Progress(iteration=1))
     checkpoints.load(place, second.policy, second.optimiser)
-    return second.update(experience, iteration=2, seed=2)
+    return second.update(experience, iteration=1, seed=1)
 
 
 def as_sampled(learner: Learner, experience: Experience) -> Experience:
@@ -64,10 +62,10 @@ def as_sampled(learner: Learner, experience: Experience) -> Experience:
     return make_experience([dataclasses.replace(call, logprobs=tuple(logp.tolist())) for call, logp in pairs])
 
 
-def take_part(rank: int, num_ranks: int, model: Path, folder: Path, results: Queue[dict[str, Figures]]) -> None:
+def take_part(rank: int, num_ranks: int, model: Path, folder: Path) -> dict[str, Figures]:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=num_ranks)
-    found = {name: update(model, settings, folder / name) for name, settings in SETTINGS.items()}
-    if rank == 0:
-        results.put(found)
-    dist.destroy_process_group()
+    try:
+        return {name: update(model, settings, folder / name) for name, settings in SETTINGS.items()}
+    finally:
+        dist.destroy_process_group()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -11,23 +13,13 @@ from sharded_update import SETTINGS, Figures, take_part, update
 
 from jade.learn.batches import plan_shares
 
-PATIENCE_SECONDS = 240
 
-
-def updates_of(num_ranks: int, model: Path, folder: Path) -> dict[str, Figures]:
-    """What the first of several processes reports."""
+def updates_of(num_ranks: int, model: Path, folder: Path) -> list[dict[str, Figures]]:
+    """What each of several processes reports. They come from one that has loaded torch; one that dies ends them all."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sharded_update"])
-    results = context.Queue()
-    group = [
-        context.Process(target=take_part, args=(rank, num_ranks, model, folder, results)) for rank in range(num_ranks)
-    ]
-    for process in group:
-        process.start()
-    found: dict[str, Figures] = results.get(timeout=PATIENCE_SECONDS)
-    for process in group:
-        process.join()
-    return found
+    context.set_forkserver_preload(["jade.cluster.torchrun"])
+    with ProcessPoolExecutor(num_ranks, context) as group:
+        return list(group.map(take_part, range(num_ranks), repeat(num_ranks), repeat(model), repeat(folder)))
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +32,11 @@ def alone(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_several_processes_learn_what_one_does(
     tiny_model: Path, tmp_path: Path, alone: dict[str, Figures], num_ranks: int
 ) -> None:
-    for name, figures in updates_of(num_ranks, tiny_model, tmp_path).items():
-        assert comparable(figures) == pytest.approx(comparable(alone[name]), rel=1e-4, abs=1e-6), name
+    reports = updates_of(num_ranks, tiny_model, tmp_path)
+    assert len(reports) == num_ranks
+    for report in reports:
+        for name, figures in report.items():
+            assert comparable(figures) == pytest.approx(comparable(alone[name]), rel=1e-4, abs=1e-6), name
 
 
 def comparable(figures: Figures) -> Figures:

@@ -7,6 +7,7 @@ machines, say), it takes its place among the others.
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import uuid
 from collections.abc import Iterator
@@ -53,7 +54,10 @@ def _launch(task: Task, workers: int) -> None:
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         max_restarts=task.config.cluster.restarts,
+        start_method="forkserver",
     )
+    # All processes, those that are started again as well, come from one that has loaded torch already.
+    multiprocessing.set_forkserver_preload([__name__])
     # Else processes that are started again may find the addresses of those that died, and wait for them.
     os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     # The launcher prints each failure at length; what became of the run is said once, here.
