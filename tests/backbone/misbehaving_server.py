@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from loopback import Handler, listening
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Server:
         self.busy = self.most_busy = 0
         self.lock = threading.Lock()
         self.arrived = threading.Event()
+        self.over = threading.Event()
+        """Set when the test is over: nobody waits any longer."""
         self.url = ""
 
     def next_act(self, path: str, headers: Any, body: Any) -> Act:
@@ -64,41 +67,26 @@ class Server:
 def serving(*script: Act) -> Iterator[Server]:
     server = Server(list(script))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Misbehaving(Handler):
         def do_GET(self) -> None:
             self.act(None)
 
         def do_POST(self) -> None:
-            self.act(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.act(json.loads(self.body()))
 
         def act(self, body: Any) -> None:
             act = server.next_act(self.path, self.headers, body)
-            time.sleep(act.wait_seconds)
+            server.over.wait(act.wait_seconds)
             with server.lock:
                 server.busy -= 1
             data = act.body.encode() if isinstance(act.body, str) else json.dumps(act.body).encode()
-            self.send_response(act.status)
-            self.send_header("content-length", str(len(data) + 1000 * act.cut_off))
-            for name, value in act.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(data)
+            promised = {"Content-Length": str(len(data) + 1000)} if act.cut_off else {}
+            self.answer(act.status, data, {**act.headers, **promised})
             self.close_connection = act.cut_off
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return None
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    http.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{http.server_port}/v1"
-    try:
-        yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
+    with listening(Misbehaving) as address:
+        server.url = f"{address}/v1"
+        try:
+            yield server
+        finally:
+            server.over.set()

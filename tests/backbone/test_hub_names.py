@@ -7,14 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from jade.learn.tiny import TinySize, make_tiny_model
+from loopback import Handler, listening
 
 pytest.importorskip("huggingface_hub")
 COMMIT = "0" * 40
@@ -41,18 +40,12 @@ except JadeError as error:
 """
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(Handler):
     """One repository, `someone/tiny`: the list of its files, and each of them."""
 
     folder: Path
 
     def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
         files = sorted(self.folder.iterdir())
         if self.path.split("?")[0] == "/api/models/someone/tiny/revision/main":
             names = [{"rfilename": path.name} for path in files]
@@ -63,22 +56,12 @@ class Hub(BaseHTTPRequestHandler):
         elif self.path.startswith(f"/someone/tiny/resolve/{COMMIT}/"):
             body = (self.folder / self.path.rpartition("/")[2]).read_bytes()
         else:
-            self.send_response(404)
-            self.send_header("X-Error-Code", "RepoNotFound")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.answer(404, headers={"X-Error-Code": "RepoNotFound"})
             return
-        self.send_response(200)
-        self.send_header("ETag", f'"{self.path.rpartition("/")[2]}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
+        etag = f'"{self.path.rpartition("/")[2]}"'
+        self.answer(200, body, {"ETag": etag, "X-Repo-Commit": COMMIT, "Content-Type": "application/json"})
 
-    def log_message(self, format: str, *args: object) -> None:
-        return None
+    do_GET = do_HEAD
 
 
 @pytest.fixture(scope="module")
@@ -93,13 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(folder: Path) -> Iterator[str]:
-    handler = type("TinyHub", (Hub,), {"folder": folder})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with listening(type("TinyHub", (Hub,), {"folder": folder})) as address:
+        yield address
 
 
 def speak(hub: str, home: Path, *names: str) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from jade.config import TeamConfig
 from jade.team.team import build_team
+from loopback import Handler, listening
 
 ONE_HOP = "Who founded Ashford Mill?"
 SERIAL = "Where was the founder of Ashford Mill born?"
@@ -130,35 +130,16 @@ def role_by_prompt() -> dict[str, str]:
 def serving(script: Script = honest, delay_seconds: float = 0.0) -> Iterator[Server]:
     server = Server(script, delay_seconds)
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet: otherwise every call waits 40 ms for an acknowledgement
-
+    class Answering(Handler):
         def do_GET(self) -> None:
             self.send(200, {"object": "list", "data": [{"id": "scripted"}]})
 
         def do_POST(self) -> None:
-            self.send(*server.reply(json.loads(self.rfile.read(int(self.headers["content-length"])))))
+            self.send(*server.reply(json.loads(self.body())))
 
         def send(self, status: int, body: dict[str, Any]) -> None:
-            data = json.dumps(body).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            self.answer(status, json.dumps(body).encode())
 
-        def log_message(self, format: str, *args: Any) -> None:
-            return None
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
-    http.handle_error = lambda request, client_address: None  # type: ignore[method-assign]
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{http.server_port}/v1"
-    try:
+    with listening(Answering) as address:
+        server.url = f"{address}/v1"
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()

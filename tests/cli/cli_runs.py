@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 from jade.cli.main import main
+from patience import PATIENCE_SECONDS, running
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,20 @@ def _arguments(arguments: tuple[str | Path, ...]) -> Iterator[None]:
         sys.argv = before
 
 
-def start(*arguments: str | Path, cwd: Path, stderr: int = subprocess.PIPE, **more: str) -> subprocess.Popen[bytes]:
-    """Start `python -m jade` as a process of its own; `more` is added to its environment."""
-    command = [sys.executable, "-m", "jade", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONWARNINGS": "error", **more}
-    return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+@contextmanager
+def start(
+    *arguments: str | Path, cwd: Path, stderr: int = subprocess.PIPE, measured: bool = True, **more: str
+) -> Iterator[subprocess.Popen[str]]:
+    """`python -m jade` as a process of its own, gone afterwards; `more` is added to its environment."""
+    command = [sys.executable, "-m", "jade", *arguments]
+    environment = {"PYTHONWARNINGS": "error", **more}
+    with running(
+        command, measured=measured, cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, env=environment
+    ) as process:
+        yield process
 
 
 def jade_process(*arguments: str | Path, cwd: Path, **more: str) -> Result:
-    with start(*arguments, cwd=cwd, stderr=subprocess.PIPE, **more) as process:
-        out, err = process.communicate(timeout=120)
-    return Result(process.returncode, out.decode(), err.decode())
+    with start(*arguments, cwd=cwd, stderr=subprocess.PIPE, measured=True, **more) as process:
+        out, err = process.communicate(timeout=PATIENCE_SECONDS)
+    return Result(process.returncode, out, err)

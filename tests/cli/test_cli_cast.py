@@ -10,6 +10,8 @@ from textwrap import dedent
 from answering_server import ONE_HOP, SERIAL, Call, Server, honest, serving
 from cli_runs import jade, start
 
+from patience import PATIENCE_SECONDS
+
 CHECKER = dedent('''
     """A role that looks at the documents before the answer is written, and a tool that knows the date."""
 
@@ -75,14 +77,12 @@ def test_prompts_of_ones_own_are_used(index: Path, server: Server) -> None:
 
 @contextmanager
 def retrieve_server(index: Path, folder: Path) -> Iterator[str]:
-    process = start("retrieve-server", "--index", index, "--port", "0", cwd=folder)
-    assert process.stderr is not None
-    try:
-        lines = (line.decode() for line in iter(process.stderr.readline, b""))
+    with start("retrieve-server", "--index", index, "--port", "0", cwd=folder) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
         yield next(line.split("running on ")[1].split()[0] for line in lines if "running on " in line)
-    finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def test_a_team_may_search_and_think_over_http_alone(index: Path, server: Server, here: Path) -> None:

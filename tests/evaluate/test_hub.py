@@ -8,15 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from jade.errors import DocumentError
 from jade.evaluate.benchmarks import read_questions
 from jade.evaluate.hub import fetch
+from loopback import Handler, listening
 
 pytest.importorskip("huggingface_hub")
 
@@ -31,42 +30,22 @@ except JadeError as error:
 """
 
 
-class Repository(BaseHTTPRequestHandler):
+class Repository(Handler):
     """Serves `datasets/<owner>/<name>/resolve/main/<path>` the way the hub does, from `folder`."""
 
     folder: Path
 
     def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
         owner, _, path = self.path.removeprefix("/datasets/").partition("/resolve/main/")
         file = self.folder / path
-        if owner != "someone/sets":
-            self._refuse("RepoNotFound")
-        elif not file.is_file():
-            self._refuse("EntryNotFound")
+        if owner != "someone/sets" or not file.is_file():
+            what = "Repo" if owner != "someone/sets" else "Entry"
+            self.answer(404, headers={"X-Error-Code": f"{what}NotFound"})
         else:
-            body = file.read_bytes()
-            self.send_response(200)
-            self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
-            self.send_header("X-Repo-Commit", "0" * 40)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if with_body:
-                self.wfile.write(body)
+            etag = f'"{hashlib.sha256(file.read_bytes()).hexdigest()}"'
+            self.answer(200, file.read_bytes(), {"ETag": etag, "X-Repo-Commit": "0" * 40})
 
-    def _refuse(self, code: str) -> None:
-        self.send_response(404)
-        self.send_header("X-Error-Code", code)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        return None
+    do_GET = do_HEAD
 
 
 @pytest.fixture
@@ -75,11 +54,8 @@ def hub_address(tmp_path: Path) -> Iterator[str]:
     (folder / "hotpotqa").mkdir(parents=True)
     row = {"id": "q1", "question": "Who?", "golden_answers": ["Ada"]}
     (folder / "hotpotqa" / "dev.jsonl").write_text(json.dumps(row) + "\n")
-    handler = type("Served", (Repository,), {"folder": folder})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with listening(type("Served", (Repository,), {"folder": folder})) as address:
+        yield address
 
 
 def load(benchmark: str, data: str, address: str, cache: Path, *, offline: bool = False) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,8 @@ import uvicorn
 
 from jade.retrieval.build import DensePlan, Report, build_index
 from jade.types import Passage
+from loopback import Handler, listening
+from patience import until
 
 TOWNS = (
     Passage("1", "Ashford", "Ashford is a town on the river Len. It has a school.", "towns.md:chars 0-52"),
@@ -89,44 +89,34 @@ def serving(app: Any) -> Iterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical", lifespan="on"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        assert thread.is_alive(), "the server did not start"
-        time.sleep(0.01)
+    until(lambda: server.started or not thread.is_alive())
+    assert thread.is_alive(), "the server did not start"
     try:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join()
 
 
 @contextmanager
-def misbehaving(*answers: tuple[int, bytes] | float) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives these answers in turn, then the last again; a number is a sleep before an empty one."""
+def misbehaving(*answers: tuple[int, bytes] | None) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives these answers in turn, then the last again; None is no answer until the test is over."""
     received: list[bytes] = []
+    over = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Misbehaving(Handler):
         def do_POST(self) -> None:
-            received.append(self.rfile.read(int(self.headers["Content-Length"])))
+            received.append(self.body())
             answer = answers[min(len(received), len(answers)) - 1]
-            status, body = answer if isinstance(answer, tuple) else (200, b"")
-            if not isinstance(answer, tuple):
-                time.sleep(answer)
-            if status == 0:
-                self.close_connection = True
-                return
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            if answer is None:
+                over.wait()
+            status, body = answer or (0, b"")
+            self.close_connection = True
+            if status:
+                self.answer(status, body)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.handle_error = lambda request, address: None  # type: ignore[assignment, method-assign]
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", received
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(Misbehaving) as address:
+        try:
+            yield address, received
+        finally:
+            over.set()

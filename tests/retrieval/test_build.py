@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -204,3 +205,41 @@ def test_a_kill_during_the_first_build_leaves_a_folder_that_can_be_built_into(tm
         open_index(tmp_path / "i")
     build_from(tmp_path / "i", FILES)
     assert ids(tmp_path / "i") == ["1", "2", "3"]
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from jade.retrieval.publish import writing
+
+def interrupt(frame, event, argument):
+    global left
+    left -= event == "line"
+    if left:
+        return interrupt
+    sys.settrace(None)
+    raise KeyboardInterrupt
+
+out, moment, entered = Path(sys.argv[1]), 0, False
+with writing(out):
+    pass  # what is loaded once is loaded now: from here on every entering takes the same steps
+while not entered:
+    left = moment = moment + 1
+    try:
+        sys.settrace(interrupt)
+        with writing(out):
+            sys.settrace(None)
+            entered = True
+    except KeyboardInterrupt:
+        pass
+    assert not list(out.glob(".unfinished*")), f"moment {moment}"
+print(moment)
+"""
+
+
+def test_an_interrupt_at_any_moment_of_making_the_folder_leaves_none_behind(tmp_path: Path) -> None:
+    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COV")}
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path / "i")]
+    done = subprocess.run(command, env=unmeasured, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10

@@ -24,6 +24,7 @@ from jade.retrieval.index import open_index
 from jade.retrieval.open import open_retriever
 from jade.serve.listen import open_socket
 from jade.types import Passage
+from patience import PATIENCE_SECONDS, running
 
 APP = typer.Typer()
 APP.command("index")(index_verb.command)
@@ -199,16 +200,13 @@ def test_the_verbs_import_nothing_heavy() -> None:
 def server(folder: Path) -> Iterator[str]:
     """`jade retrieve-server` in a process of its own, on a port it chose itself."""
     start = "import typer; from jade.cli.retrieve_server import command; typer.run(command)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", start, "--index", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    try:
+    command = [sys.executable, "-c", start, "--index", folder, "--port", "0"]
+    with running(command, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
         lines = iter(process.stderr.readline, "")
         yield next(line.split("running on ")[1].split()[0] for line in lines if "running on " in line)
-    finally:
         process.terminate()
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, err) == (0, "")
 
 

@@ -26,6 +26,7 @@ from jade.retrieval.shards import ShardedRetriever, read_shards
 from jade.retrieval.shards_build import build_shards
 from jade.retrieval.shards_serve import open_remote_shards, shard_servers, share_out
 from jade.types import Passage
+from patience import PATIENCE_SECONDS, running
 
 WORDS = ["river", "town", "mill", "school", "north", "sea", "the", "a", "Ünïon", "1902"]
 TEXTS = st.lists(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join), min_size=1, max_size=14)
@@ -104,13 +105,13 @@ def test_shards_in_processes_answer_as_shards_in_one(sharded: Path) -> None:
 def test_the_server_starts_its_shards_and_takes_them_along_when_it_goes(sharded: Path) -> None:
     command = [sys.executable, "-m", "jade", "retrieve-server", "--index", str(sharded), "--shards", "2", "--port", "0"]
     body = {"queries": QUERIES, "topk": 2, "return_scores": True}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+    with running(command, stderr=subprocess.PIPE) as server:
         assert server.stderr is not None
         port = next(line.split(":")[-1].split()[0] for line in server.stderr if "running on" in line)
-        answer = httpx.post(f"http://127.0.0.1:{port}/retrieve", json=body, timeout=30).json()["result"]
+        answer = httpx.post(f"http://127.0.0.1:{port}/retrieve", json=body, timeout=PATIENCE_SECONDS).json()["result"]
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
         server.send_signal(signal.SIGINT)
-        assert server.wait(20) in (0, 130)
+        assert server.wait(PATIENCE_SECONDS) in (0, 130)
     wanted = found_by(retriever_over(sharded), QUERIES, 2)
     assert [[item["score"] for item in one] for one in answer] == [[p.score for p in one] for one in wanted]
     assert len(children) >= 2

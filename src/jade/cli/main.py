@@ -6,33 +6,37 @@ Exit status: 0 when the verb did its work, 1 when the team failed at it, 2 when 
 
 from __future__ import annotations
 
-import errno
 import sys
-from collections.abc import Callable
-from typing import Annotated
 
-import typer
+try:
+    import errno
+    from collections.abc import Callable
+    from typing import Annotated
 
-from jade.cli import (
-    ask,
-    demo,
-    evaluate,
-    export,
-    export_verl,
-    index,
-    mcp,
-    plot,
-    report,
-    retrieve_server,
-    serve,
-    trace,
-    train,
-    view,
-    warmstart,
-    world,
-)
-from jade.cli.screen import complain, print_what_can_be_printed
-from jade.errors import JadeError
+    import typer
+
+    from jade.cli import (
+        ask,
+        demo,
+        evaluate,
+        export,
+        export_verl,
+        index,
+        mcp,
+        plot,
+        report,
+        retrieve_server,
+        serve,
+        trace,
+        train,
+        view,
+        warmstart,
+        world,
+    )
+    from jade.cli.screen import complain, print_what_can_be_printed
+    from jade.errors import JadeError
+except KeyboardInterrupt:  # stopped before it began: as quiet as later
+    sys.exit(130)
 
 app = typer.Typer(name="jade", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 VERBS: dict[str, Callable[..., None]] = {
@@ -92,6 +96,8 @@ def main() -> None:
     print_what_can_be_printed()
     try:
         app(prog_name="jade")
+    except KeyboardInterrupt:
+        sys.exit(130)
     except JadeError as error:
         complain(str(error))
         sys.exit(2)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import mkdtemp
 
 from jade.errors import ConfigError, IndexUnusable
 from jade.retrieval.manifest import DATA_FOLDER, MANIFEST, Manifest, manifest_text, signed
@@ -29,8 +28,9 @@ def writing(out: Path) -> Iterator[Path]:
         _lock(lock.fileno(), out)
         for leftover in out.glob(f"{UNFINISHED}*"):  # of a writer that was killed: it would still hold the lock
             shutil.rmtree(leftover, ignore_errors=True)
-        folder = Path(mkdtemp(prefix=UNFINISHED, dir=out))
-        try:
+        folder = out / f"{UNFINISHED}{os.getpid()}"
+        try:  # before the folder is there: an interrupt between the two would leave it behind
+            folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -39,7 +39,6 @@ def writing(out: Path) -> Iterator[Path]:
 def publish(out: Path, folder: Path, manifest: Manifest) -> Manifest:
     """Make a finished folder the index, then remove what it replaces."""
     manifest = _with_unused_name(out, manifest)
-    folder.chmod(0o755)  # mkdtemp made it private
     folder.rename(out / manifest.data)
     draft = out / f"{UNFINISHED}{MANIFEST}"
     with draft.open("w", encoding="utf-8") as file:
