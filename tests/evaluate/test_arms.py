@@ -122,7 +122,22 @@ def test_every_pooled_run_is_also_shown_by_itself(pooled: Board) -> None:
 def test_the_prices_a_planner_was_told_are_among_the_facts(tmp_path: Path) -> None:
     write_answers(tmp_path / "low", {"nq": [RIGHT]}, prices={"alpha": 0.2, "beta": 0.1})
     facts = dict(compose(board_of(str(tmp_path / "low")), DOUBT).facts)
-    assert ", prices 0.2 a turn and 0.1 a search;" in facts["run “low”"]
+    assert ", prices 0.2 a turn and 0.1 a search" in facts["run “low”"]
+
+
+def test_of_several_runs_each_says_only_how_it_differs(tmp_path: Path) -> None:
+    start = {"model": "start"}
+    write_answers(tmp_path / "a", {"nq": [RIGHT]}, backbone={"model": "one"}, roles={"P": start, "AS": start})
+    write_answers(tmp_path / "b", {"nq": [RIGHT]}, backbone={"model": "other"})
+    facts = dict(compose(board_of(str(tmp_path / "a"), str(tmp_path / "b")), DOUBT).facts)
+    assert facts["run “a”"] == "model one, P AS by start"
+    assert facts["run “b”"] == "model other"
+    assert facts["all runs"] == "index an-index, k 2, split test, all questions, seed 0, temperature 0.0"
+
+
+def test_an_arm_that_is_called_like_its_method_has_its_published_name(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [RIGHT]})
+    assert list(texts(f1_table(board_of(f"vanilla-rag={tmp_path}/a"), DOUBT))) == ["Vanilla RAG"]
 
 
 def test_costs_failures_and_times_are_of_all_runs(pooled: Board) -> None:

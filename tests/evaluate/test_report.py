@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from jade.evaluate.tables import (
     Table,
     cost_table,
     failure_table,
+    methods_table,
     plan_table,
     retrieval_table,
     robustness_table,
@@ -272,6 +274,35 @@ def test_where_a_planner_chose_its_mix_of_workflows_is_drawn(tmp_path: Path) -> 
     assert picture.png(DARK).startswith(b"\x89PNG")
     (jade,) = [row for row in workflow_table(board).rows if row[0].text == "JADE"]
     assert [(entry.text, entry.small) for entry in jade[1:]] == [("QDP 80", ("R,AG 10", "R,QR,AG 10"))] * 2
+
+
+def test_methods_that_chose_alike_share_a_picture(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", methods=("jade",))
+    for path in run.glob("*/jade"):
+        records = path / "records.jsonl"
+        records.write_text(records.read_text().replace('"workflow": "QDP"', '"workflow": "R,AG"', 1))
+        shutil.copytree(path, path.with_name("mao-arag"))
+    titles = [picture.title for picture in pictures(board_of(run), DOUBT)]
+    assert titles[3:] == ["Workflow mix of MAO-ARAG and JADE"]
+
+
+def test_the_oracle_has_no_cost_of_a_model(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", methods=("vanilla-rag",))
+    for path in run.glob("*/vanilla-rag"):
+        shutil.copytree(path, path.with_name("oracle"))
+    board = board_of(run)
+    assert texts(cost_table(board))["Oracle"] == ["–", "1.00", "1.00", "–", "–", "–", "–"]
+    drawn = {picture.name: picture.draw(LIGHT).axes[0] for picture in pictures(board, DOUBT)}
+    num_points = {name: sum(line.get_marker() == "o" for line in axes.lines) for name, axes in drawn.items()}
+    assert (num_points["f1-retrievals"], num_points["f1-tokens"]) == (2, 1)
+
+
+def test_the_names_of_methods_are_explained(board: Board) -> None:
+    table = methods_table(board)
+    assert table is not None
+    assert texts(table)["Vanilla RAG"] == ["searches for the question as it stands, then answers", "R,AG", "nothing"]
+    assert texts(table)["JADE"][1:] == ["all", "all roles"]
+    assert "S1 searcher" in table.note
 
 
 def test_names_that_are_not_there_are_refused_in_one_line(run: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from jade.evaluate.tables import (
     cost_table,
     failure_table,
     method_title,
+    methods_table,
     plan_table,
     retrieval_table,
     robustness_table,
@@ -47,7 +48,7 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
     verdict = [
         f1_table(board, doubt),
         *([difference_table(board, against, doubt)] if len(board.columns) > 1 else []),
-        *filter(None, [runs_table(board)]),
+        *filter(None, [runs_table(board), methods_table(board)]),
     ]
     tables = [
         cost_table(board),
@@ -75,8 +76,14 @@ def _chosen(board: Board, named: str | None, default: str, option: str) -> Colum
 
 
 def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
-    for folder, run in board.runs.items():
-        yield f"run “{folder.name}”", _run_fact(run)
+    facts = {folder: _run_facts(run) for folder, run in board.runs.items()}
+    shared = [fact for fact in next(iter(facts.values())) if all(fact in each for each in facts.values())]
+    for folder, each in facts.items():
+        own = each if len(facts) == 1 else [fact for fact in each if fact not in shared]
+        yield f"run “{folder.name}”", ", ".join(own) or "as the others"
+    if len(facts) > 1:
+        yield "all runs", ", ".join(shared)
+    yield "versions", "; ".join(dict.fromkeys(_versions(run) for run in board.runs.values()))
     sizes = {name: {len(c.cells[name].ids) for c in board.columns if name in c.cells} for name in board.benchmarks}
     yield "questions", "; ".join(f"{name} {_range(counts)}" for name, counts in sizes.items())
     if noted := remarks(board):
@@ -86,22 +93,39 @@ def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
     yield "statistics", f"{doubt.resamples} bootstrap resamples, seed {doubt.seed}"
 
 
-def _run_fact(run: Mapping[str, Any]) -> str:
+def _run_facts(run: Mapping[str, Any]) -> list[str]:
+    """How a run was made, fact by fact."""
     settings, config = run["settings"], run.get("config", {})
-    versions = ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items())
-    limit = "all questions" if settings["limit"] is None else f"at most {settings['limit']} questions a set"
     index = config.get("retrieval", {}).get("index") or settings["index"]
-    return (
-        f"model {settings['backbone']['model']}, {f'index {index}' if index else 'no index'}, "
-        f"k {settings['retrieval']['k']}, split {settings['split']}, {limit}, seed {settings['seed']}, "
-        f"temperature {settings['sampling']['temperature']}{_prices(settings)}; {versions}"
-    )
+    return [
+        f"model {settings['backbone']['model']}",
+        *_frozen(settings),
+        f"index {index}" if index else "no index",
+        f"k {settings['retrieval']['k']}",
+        f"split {settings['split']}",
+        "all questions" if settings["limit"] is None else f"at most {settings['limit']} questions a set",
+        f"seed {settings['seed']}",
+        f"temperature {settings['sampling']['temperature']}",
+        *_prices(settings),
+    ]
 
 
-def _prices(settings: Mapping[str, Any]) -> str:
+def _versions(run: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in run.get("versions", {}).items())
+
+
+def _frozen(settings: Mapping[str, Any]) -> Iterator[str]:
+    """Roles that spoke with a model of their own."""
+    models: dict[str, list[str]] = {}
+    for code, backbone in settings.get("roles", {}).items():
+        models.setdefault(str(backbone["model"]), []).append(code)
+    yield from (f"{' '.join(codes)} by {model}" for model, codes in models.items())
+
+
+def _prices(settings: Mapping[str, Any]) -> list[str]:
     """What the planner was told that turns and searches cost, where it was told."""
     prices = settings.get("prices")
-    return f", prices {prices['alpha']} a turn and {prices['beta']} a search" if prices else ""
+    return [f"prices {prices['alpha']} a turn and {prices['beta']} a search"] if prices else []
 
 
 def _noun(board: Board) -> str:

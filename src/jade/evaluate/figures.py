@@ -21,7 +21,7 @@ from jade.evaluate.cell import CellResult
 from jade.evaluate.effect import Doubt, f1_groups
 from jade.evaluate.failures import Failure
 from jade.evaluate.statistics import Estimate, estimate
-from jade.evaluate.tables import method_title
+from jade.evaluate.tables import listed, method_title
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +85,16 @@ def pictures(board: Board, doubt: Doubt) -> list[Picture]:
     found = []
     if complete:
         points = {column: _point(column, board, doubt) for column in complete}
+        # The oracle is no model: what it would read and write says nothing.
+        read = {column: point for column, point in points.items() if not column.is_ceiling}
         found += [
             Picture(
                 "f1-retrievals", "F1 against retrievals", _FRONT, lambda theme: _scatter(points, theme, "retrievals")
             ),
-            Picture("f1-tokens", "F1 against tokens", _FRONT, lambda theme: _scatter(points, theme, "tokens")),
+            Picture("f1-tokens", "F1 against tokens", _FRONT, lambda theme: _scatter(read or points, theme, "tokens")),
             Picture("failures", "Where questions fail", _LOST, lambda theme: _failure_bars(complete, board, theme)),
         ]
-    return found + [_workflow_picture(column, board) for column in board.columns if _plans(column)]
+    return found + [_workflow_picture(columns, board) for columns in _of_one_mix(board)]
 
 
 _FRONT = "Mean over the benchmarks with 95 % intervals; the line joins the methods that none beats at their cost."
@@ -187,20 +189,30 @@ def spread_apart(heights: Sequence[float], gap: float) -> list[float]:
     return [level + place * gap for place, level in enumerate(levels)]
 
 
+def _of_one_mix(board: Board) -> list[list[Column]]:
+    """The columns in which somebody chose between workflows, those that chose alike together."""
+    alike: dict[tuple[object, ...], list[Column]] = {}
+    for column in filter(_plans, board.columns):
+        mix = tuple((name, tuple(cell.shares("workflow").items())) for name, cell in column.cells.items())
+        alike.setdefault(mix, []).append(column)
+    return list(alike.values())
+
+
 def _plans(column: Column) -> bool:
     """Whether somebody chose between workflows; the oracle does not choose."""
     chosen = {name for cell in column.cells.values() for name in cell.shares("workflow")} - {"none"}
     return len(chosen) > 1 and not column.is_ceiling
 
 
-def _workflow_picture(column: Column, board: Board) -> Picture:
+def _workflow_picture(columns: Sequence[Column], board: Board) -> Picture:
+    column = columns[0]
     names = [name for name in board.benchmarks if name in column.cells]
     shares = [_named(column.cells[name].shares("workflow")) for name in names]
     labels = [benchmark_title(name) for name in names]
     slug = "".join(letter if letter.isalnum() else "-" for letter in column.label).strip("-")
     return Picture(
         f"workflows-{slug}",
-        f"Workflow mix of {method_title(column)}",
+        f"Workflow mix of {listed(list(map(method_title, columns)))}",
         _MIX,
         lambda theme: _stacked(labels, shares, {**WORKFLOWS, OTHER: theme.muted}),
     )

@@ -51,7 +51,8 @@ def _table(table: Table) -> Iterator[str]:
     rows = "\n".join(_row(row, first_mean) for row in table.rows)
     yield f"<section><h2>{escape(table.title)}</h2>"
     yield f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}">'
-    yield f"<table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>"
+    kind = " class=words" if table.in_words else ""
+    yield f"<table{kind}><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>"
     yield f"<p>{escape(table.note)}</p></section>"
 
 

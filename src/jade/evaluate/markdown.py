@@ -42,7 +42,7 @@ def _lines(content: Content) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     yield f"## {escape(table.title)}\n"
     yield f"| {' | '.join(map(escape, table.header))} |"
-    yield f"|{'---|' + '---:|' * (len(table.header) - 1)}"
+    yield f"|{'---|' + ('---|' if table.in_words else '---:|') * (len(table.header) - 1)}"
     yield from (f"| {' | '.join(map(_entry, row))} |" for row in table.rows)
     yield f"\n{escape(table.note)}\n"
 

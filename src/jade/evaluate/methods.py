@@ -66,15 +66,15 @@ METHODS: Mapping[str, Method] = {
     row.name: row
     for row in (
         Method("no-retrieval", "No retrieval", ("AG",), note="answers from memory"),
-        Method("vanilla-rag", "Vanilla RAG", ("R,AG",), note="searches for the question as it stands"),
-        Method("rrr", "RRR", ("QR,R,AG",), train_roles=("QR",), note="learns to rewrite the query"),
-        Method("bgm", "BGM", ("R,DS,AG",), train_roles=("DS",), note="learns to select documents"),
+        Method("vanilla-rag", "Vanilla RAG", ("R,AG",), note="searches for the question as it stands, then answers"),
+        Method("rrr", "RRR", ("QR,R,AG",), train_roles=("QR",), note="rewrites the query, searches, answers"),
+        Method("bgm", "BGM", ("R,DS,AG",), train_roles=("DS",), note="searches, selects documents, answers"),
         Method(
             "mmoa-rag",
             "MMOA-RAG",
             ("QR,R,DS,AG",),
             train_roles=("QR", "DS", "AG"),
-            note="a fixed pipeline, trained jointly",
+            note="a fixed pipeline whose parts learn jointly",
         ),
         Method(
             "adaptive-rag",
@@ -91,11 +91,19 @@ METHODS: Mapping[str, Method] = {
             train_roles=(SEARCHER,),
             note="one policy that searches and answers in one context",
         ),
-        Method("mao-arag", "MAO-ARAG", train_roles=("P",), note="the planner learns, executors are frozen"),
         Method(
-            "executors-only", "Executors only", train_roles=EXECUTORS, note="executors learn, the planner is frozen"
+            "mao-arag",
+            "MAO-ARAG",
+            train_roles=("P",),
+            note="a team that plans each question; its executors are frozen",
         ),
-        Method("jade", "JADE", train_roles=ROLE_CODES, note="all roles learn together"),
+        Method(
+            "executors-only",
+            "Executors only",
+            train_roles=EXECUTORS,
+            note="a team that plans each question; its planner is frozen",
+        ),
+        Method("jade", "JADE", train_roles=ROLE_CODES, note="a team that plans each question; all learn together"),
         Method(
             "oracle",
             "Oracle",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from jade.evaluate.board import Board, Column
 from jade.evaluate.methods import METHODS
-from jade.evaluate.tables import method_title
+from jade.evaluate.tables import listed, method_title
 
 SELDOM = 0.05
 """Share of questions below which a method that could search hardly ever did."""
@@ -50,7 +50,7 @@ def _same_answers(columns: Sequence[Column]) -> Iterator[str]:
         alike.setdefault(_answers(column), []).append(method_title(column))
     for titles in alike.values():
         if len(titles) > 1:
-            yield f"{', '.join(titles[:-1])} and {titles[-1]} gave the same answers throughout"
+            yield f"{listed(titles)} gave the same answers throughout"
 
 
 def _answers(column: Column) -> tuple[object, ...]:

@@ -15,7 +15,8 @@ from jade.config import ROLE_CODES
 from jade.evaluate.board import Board, Column, Slice, benchmark_title
 from jade.evaluate.cell import CellResult
 from jade.evaluate.failures import RIGHT_FROM, Failure
-from jade.evaluate.methods import METHODS
+from jade.evaluate.methods import METHODS, Method
+from jade.team.roles import MEMBERS
 
 MISSING = "–"
 
@@ -37,14 +38,45 @@ class Table:
     rows: tuple[tuple[Entry, ...], ...]
     num_means: int = 0
     """Columns at the end that sum up the others."""
+    in_words: bool = False
+    """Whether its cells are texts to be read rather than numbers to be compared."""
 
 
 def method_title(column: Column) -> str:
     """The arm's name where that is all, else the published name, and which arm it is where several have it."""
     known = METHODS.get(column.method)
-    if known is None or column.label == column.arm.name:
+    if known is None or column.label == column.arm.name != column.method:
         return column.label
     return known.title + column.label.removeprefix(column.method)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: `A, B and C`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def methods_table(board: Board) -> Table | None:
+    """What the names stand for."""
+    known = [METHODS[name] for name in dict.fromkeys(c.method for c in board.columns) if name in METHODS]
+    rows = tuple((Entry(row.title), Entry(row.note), Entry(_legal(row)), Entry(_learners(row))) for row in known)
+    codes = ", ".join(f"{member.code} {member.title}" for member in MEMBERS)
+    note = f"Rows that differ only in what learns are the same as long as they share their weights. Codes: {codes}."
+    header = ("method", "what it does", "workflows it may choose from", "what learns")
+    return Table("What the methods are", note, header, rows, in_words=True) if rows else None
+
+
+def _legal(method: Method) -> str:
+    if not method.needs_model:
+        return "gold ones"
+    parts = f" (parts: {' or '.join(method.child_workflows)})" if method.child_workflows else ""
+    return " or ".join(method.workflows) + parts or "all"
+
+
+def _learners(method: Method) -> str:
+    left = [code for code in ROLE_CODES if code not in method.train_roles]
+    if len(left) <= 1:
+        return f"all but {left[0]}" if left else "all roles"
+    return ", ".join(method.train_roles) or "nothing"
 
 
 def scores_table(board: Board) -> Table:
@@ -64,13 +96,13 @@ def scores_table(board: Board) -> Table:
 
 def cost_table(board: Board) -> Table:
     numbers = (
-        Number("calls", lambda cell: cell.cost("calls"), ".2f"),
+        Number("calls", lambda cell: cell.cost("calls"), ".2f", of_a_model=True),
         Number("rounds", lambda cell: cell.cost("rounds"), ".2f"),
         Number("retrievals", lambda cell: cell.cost("retrievals"), ".2f"),
-        Number("tokens read", lambda cell: cell.cost("prompt_tokens"), ".0f"),
-        Number("tokens written", lambda cell: cell.cost("completion_tokens"), ".1f"),
-        Number("seconds", lambda cell: cell.seconds, ".2f"),
-        Number("questions/s", lambda cell: cell.questions_per_second, ".2f"),
+        Number("tokens read", lambda cell: cell.cost("prompt_tokens"), ".0f", of_a_model=True),
+        Number("tokens written", lambda cell: cell.cost("completion_tokens"), ".1f", of_a_model=True),
+        Number("seconds", lambda cell: cell.seconds, ".2f", of_a_model=True),
+        Number("questions/s", lambda cell: cell.questions_per_second, ".2f", of_a_model=True),
     )
     note = (
         "Per question, mean over the benchmarks. Seconds are from question to answer while others are in flight; "
@@ -156,13 +188,20 @@ class Number:
     name: str
     of: Callable[[CellResult], float]
     form: str
+    of_a_model: bool = False
+    """Whether it says nothing of the oracle, which is none."""
+
+    def text(self, column: Column, cells: Sequence[CellResult] | None) -> str:
+        if not cells or (self.of_a_model and column.is_ceiling):
+            return MISSING
+        return format(np.mean([self.of(cell) for cell in cells]), self.form)
 
 
 def _number_table(title: str, note: str, numbers: Sequence[Number], board: Board) -> Table:
     rows = []
     for column in board.columns:
         cells = column.over(board.benchmarks)
-        texts = [format(np.mean([n.of(cell) for cell in cells]), n.form) if cells else MISSING for n in numbers]
+        texts = (number.text(column, cells) for number in numbers)
         rows.append((Entry(method_title(column)), *map(Entry, texts)))
     return Table(title, note, ("method", *(number.name for number in numbers)), tuple(rows))
 
