@@ -22,7 +22,7 @@ from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import TRIED, teach
 from jade.team.crew import Crew
-from jade.types import Answer, Malformed, Node, Prompt, Question, Trace, Usage
+from jade.types import Answer, Effort, Malformed, Node, Prompt, Question, Trace, Usage
 
 
 def make_question(text: str = "Who?", answers: tuple[str, ...] = ("Ada",), **metadata: object) -> Question:
@@ -121,6 +121,17 @@ async def test_some_planner_examples_may_say_other_plans_and_nothing_else_change
     assert {other.prompt.role for other in changed} == {"P"}
     assert {other.reply for other in changed} == {f"<workflow>{plan}</workflow>" for plan in TRIED}
     assert len(changed) / sum(example.prompt.role == "P" for example in gold) == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("prices", "split"),
+    [(None, True), (Effort(0.9, 0.9), True), (Effort(1.2, 0.5), True), (Effort(1.1, 1.1), False)],
+)
+async def test_a_split_that_costs_more_than_any_answer_earns_is_not_taught(prices: Effort | None, split: bool) -> None:
+    # In two hops it takes three turns and two searches instead of one each: 2/3 of alpha and 1/3 of beta more.
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    taught = await teach(lesson_of(MUSIQUE), crew, seed=0, effort=prices)
+    assert ("QDS" in taught[0].reply) is split
 
 
 async def test_prompts_of_examples_are_those_of_inference_to_the_letter(tiny_model: Path) -> None:

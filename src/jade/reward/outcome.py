@@ -34,8 +34,12 @@ def outcome(trace: Trace) -> float:
 
 def cost(trace: Trace, cfg: RewardConfig) -> float:
     """The price of the trace's turns and retrievals, at the prices in force for this question."""
-    prices = trace.effort or Effort(cfg.alpha, cfg.beta)
-    return prices.alpha * _capped_share(trace.usage.rounds) + prices.beta * _capped_share(trace.usage.retrievals)
+    return price(trace.effort or Effort(cfg.alpha, cfg.beta), trace.usage.rounds, trace.usage.retrievals)
+
+
+def price(prices: Effort, rounds: int, retrievals: int) -> float:
+    """What so many turns and retrievals cost (Eq. 7)."""
+    return prices.alpha * _capped_share(rounds) + prices.beta * _capped_share(retrievals)
 
 
 def format_penalty(step: Step, cfg: RewardConfig) -> float:

@@ -18,6 +18,7 @@ from jade.learn.warmstart.dialogue import next_move
 from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, spelt_in
 from jade.learn.warmstart.examples import Example
 from jade.learn.warmstart.gold import ONE_ROUND, Hop, Lesson
+from jade.reward.outcome import price
 from jade.team.crew import Cast, Crew
 from jade.team.dialogue import SEARCHER
 from jade.team.team import Team
@@ -27,6 +28,7 @@ SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
 """How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
 TRIED: tuple[str, ...] = (Role.SERIAL, Role.PARALLEL, *SOLVING)
 """The plans that a warm start may show in place of the gold one: every way to search, split or not."""
+BEST_OUTCOME = 1.0
 UNTAUGHT = "<answer>unknown</answer>"
 
 
@@ -81,7 +83,7 @@ class Oracle:
 
     async def _plan(self, seen: Observation) -> str | None:
         split = self._lesson.kind
-        if self._is_root(seen) and split != ONE_ROUND and not await self._is_found_at_once(seen):
+        if self._is_root(seen) and self._may_pay(seen) and not await self._is_found_at_once(seen):
             return _written(split) if split in seen.legal else None
         weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
         if not weights:
@@ -89,6 +91,11 @@ class Oracle:
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question))
         share = np.array(list(weights.values())) / sum(weights.values())
         return _written(str(draw.choice(list(weights), p=share)))
+
+    def _may_pay(self, seen: Observation) -> bool:
+        """Whether the question is one to split; not where that costs more than the best answer could earn."""
+        hops, told = max(2, len(self._lesson.hops)), seen.effort or Effort(0.0, 0.0)
+        return self._lesson.kind != ONE_ROUND and price(told, 1 + hops, hops) - price(told, 1, 1) < BEST_OUTCOME
 
     def _varied(self, gold: str, seen: Observation) -> str:
         """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""
