@@ -96,6 +96,14 @@ async def test_a_question_of_one_round_is_one_search_and_the_answer_it_found(ind
     assert sum(len(examples) == 2 for examples in taught) > len(taught) / 2
 
 
+async def test_any_gold_answer_will_do_and_the_one_that_was_found_is_said(index: Path) -> None:
+    async with searching(index) as crew:
+        taught = [(q, await teach(lesson_of(q), crew, seed=0)) for q in of_kind(ONE_ROUND)]
+        question, examples = next((q, examples) for q, examples in taught if len(examples) == 2)
+        aliased = replace(question, answers=("Nobody at all", *question.answers))
+        assert await teach(lesson_of(aliased), crew, seed=0) == examples
+
+
 async def test_what_was_not_found_is_neither_answered_nor_searched_on_from(index: Path) -> None:
     question = of_kind("QDS")[0]
     hops = [{**hop, "support": "No Such Page"} for hop in question.metadata["decomposition"]]

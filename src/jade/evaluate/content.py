@@ -86,8 +86,7 @@ def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
     yield "versions", "; ".join(dict.fromkeys(_versions(run) for run in board.runs.values()))
     sizes = {name: {len(c.cells[name].ids) for c in board.columns if name in c.cells} for name in board.benchmarks}
     yield "questions", "; ".join(f"{name} {_range(counts)}" for name, counts in sizes.items())
-    if noted := remarks(board):
-        yield "mind", "; ".join(noted)
+    yield from (("mind", remark) for remark in remarks(board))
     if board.left_out:
         yield "left out", "; ".join(board.left_out)
     yield "statistics", f"{doubt.resamples} bootstrap resamples, seed {doubt.seed}"

@@ -34,7 +34,7 @@ async def next_move(lesson: Lesson, seen: Observation, crew: Crew) -> str | None
 def _whole(lesson: Lesson, passages: Sequence[Passage]) -> Hop:
     """A question without hops is one; the first spelling that a passage has is the answer to say."""
     golds = lesson.question.answers
-    return Hop(lesson.question.text, spelt_in(golds, passages) or golds[0], lesson.titles)
+    return Hop(lesson.question.text, spelt_in(golds, passages) or golds[0], lesson.titles, aliases=golds)
 
 
 def _is_found(hop: Hop, passages: Sequence[Passage]) -> bool:

@@ -41,7 +41,7 @@ def is_evidence(hop: Hop, passage: Passage) -> bool:
         return False
     if is_yes_no([hop.answer]):
         return bool(titles)
-    return contains(f"{passage.title} {passage.text}", hop.answer)
+    return any(contains(f"{passage.title} {passage.text}", answer) for answer in (hop.answer, *hop.aliases))
 
 
 def first_evidence(hop: Hop, passages: Sequence[Passage]) -> int:

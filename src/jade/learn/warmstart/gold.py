@@ -34,6 +34,8 @@ class Hop:
     question: str
     answer: str
     titles: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    """Other answers that are as good."""
 
 
 @dataclass(frozen=True, slots=True)
