@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from evaluate_builders import LIBRARY, ONE_HOP, TWO_HOPS, write_questions
 from title_model import serving_titles
 
 from jade.cli.evaluate import SEVEN, TABLE
+from patience import running, until
 
 SCRIPT = Path(__file__).resolve().parents[2] / "runs/table.sh"
 
@@ -44,10 +48,24 @@ def table(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SCRIPT, *map(str, words)], capture_output=True, text=True, env=environment)
 
 
+def start_and_kill(*words: object, out: Path) -> None:
+    """The script and all that it started are killed as soon as a first question is done."""
+    environment = {"JADE": f"{sys.executable} -m jade"}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    with running([SCRIPT, *words], env=environment, measured=False, **quiet) as process:
+        until(lambda: any(out.glob("*/*/records.jsonl")) or process.poll() is not None)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
-def test_the_whole_table_comes_out_of_one_command(data: Path, model: str, tmp_path: Path) -> None:
+def test_the_whole_table_comes_out_of_one_command_also_when_it_was_killed_before(
+    data: Path, model: str, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    done = table(model, data, tmp_path / "index", out, 1, "--concurrency", 8)
+    words = (model, data, tmp_path / "index", out, 1, "--concurrency", 2)
+    start_and_kill(*words, out=out)
+    done = table(*words)
     assert done.returncode == 0, done.stderr
     report = (out / "report/report.md").read_text()
     assert report.startswith("# 11 methods on 7 benchmarks\n")
