@@ -35,7 +35,7 @@ def make_cluster_config(tiny_model: Path, material: Path, settings: Mapping[str,
         "backbone": {"threads": 1},
         "retrieval": {"index": str(material / "index"), "inline": True, "k": 1},
         "budget": {"rounds": 2, "calls": 3},
-        "cluster": {"patience_minutes": 2},
+        "cluster": {"patience_minutes": 30},
         "team": {"extensions": [str(material / TEAM)]},
         "learn": {
             "questions": [str(material / "world" / "questions.train.jsonl")],

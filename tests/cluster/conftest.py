@@ -1,20 +1,39 @@
-"""A tiny model that the tests of clusters share, and the builders of the tests of learning."""
+"""What the tests of clusters share: a tiny model, material for runs, and one run in this process to compare with."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
-from jade.learn.tiny import TinySize, make_tiny_model
+from jade.config import Config
 
 sys.path.append(str(Path(__file__).parent.parent / "learn"))
 
-TEXT = "Who wrote the book? <answer>Ada Lane</answer> <workflow>QR,R,DS,AG</workflow> <id>Document0</id> <query>"
+from cluster_runs import make_cluster_config, train_here, write_material
+from learn_runs import make_shared_model
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    size = TinySize(vocabulary=320, width=32, layers=2, heads=4, key_value_heads=2, positions=512)
-    return make_tiny_model(tmp_path_factory.mktemp("tiny"), [TEXT] * 20, size)
+    return make_shared_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_material(tmp_path_factory.mktemp("material"))
+
+
+@pytest.fixture(scope="session")
+def config(tiny_model: Path, material: Path) -> Config:
+    return make_cluster_config(tiny_model, material)
+
+
+@pytest.fixture(scope="session")
+def here(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run in this process, with which all others are compared."""
+    folder = tmp_path_factory.mktemp("here")
+    asyncio.run(train_here(config, folder))
+    return folder

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from cluster_runs import make_cluster_config, write_material
 
+from jade.cli.main import main
 from jade.cluster.launch import train_on
 from jade.cluster.machine import Machine, check_memory, check_versions, count_weights, installed_versions, this_machine
 from jade.cluster.member import Task
@@ -19,16 +18,6 @@ from jade.errors import ConfigError
 from jade.learn.show import Silent
 
 HUGE = 10**12
-
-
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_material(tmp_path_factory.mktemp("material"))
-
-
-@pytest.fixture(scope="module")
-def config(tiny_model: Path, material: Path) -> Config:
-    return make_cluster_config(tiny_model, material)
 
 
 def refusal(backend: str, config: Config, folder: Path, address: str | None = None) -> str:
@@ -88,16 +77,20 @@ def test_an_address_is_not_for_torchrun(config: Config, tmp_path: Path) -> None:
     assert "--backend ray" in refusal("torchrun", config, tmp_path / "run", "localhost:6379")
 
 
-def test_a_run_without_ray_names_the_extra(config: Config, tmp_path: Path) -> None:
+def test_a_run_without_ray_names_the_extra(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "run.toml").write_text(dump_config(config))
-    code = (
-        "import sys; sys.modules['ray'] = None; from jade.cli.main import main; "
-        f"sys.argv = ['jade', 'train', {str(tmp_path / 'run.toml')!r}, '--backend', 'ray']; main()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.returncode == 2
-    assert "jade-team[ray]" in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    for name in [name for name in sys.modules if name.startswith("jade.cluster.ray_")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(sys, "argv", ["jade", "train", str(tmp_path / "run.toml"), "--backend", "ray"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert "jade-team[ray]" in said
+    assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
 
 

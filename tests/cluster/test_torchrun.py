@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import random
 from pathlib import Path
 
 import pytest
-from cluster_runs import make_cluster_config, numbers, same_within_rounding, train_here, write_material
+from cluster_runs import make_cluster_config, numbers, same_within_rounding
 
 from jade.cluster.member import Task
 from jade.cluster.torchrun import train_with_torchrun
@@ -16,36 +16,21 @@ from jade.learn.checkpoint import Progress
 from jade.learn.show import Silent
 
 
-@pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_material(tmp_path_factory.mktemp("material"))
-
-
-@pytest.fixture(scope="module")
-def here(tiny_model: Path, material: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run in this process, with which all others are compared."""
-    folder = tmp_path_factory.mktemp("here")
-    asyncio.run(train_here(make_cluster_config(tiny_model, material), folder))
-    return folder
-
-
 def train(config: Config, folder: Path, workers: int, *, resume: bool = False) -> Progress:
     return train_with_torchrun(Task(config, folder, resume=resume), Silent(), workers)
 
 
-def test_one_process_gives_the_numbers_of_the_run_here(
-    tiny_model: Path, material: Path, here: Path, tmp_path: Path
-) -> None:
-    assert train(make_cluster_config(tiny_model, material), tmp_path / "one", 1).iteration == 3
+def test_one_process_gives_the_numbers_of_the_run_here(config: Config, here: Path, tmp_path: Path) -> None:
+    assert train(config, tmp_path / "one", 1).iteration == 3
     assert numbers(tmp_path / "one") == numbers(here)
 
 
-def test_two_processes_one_of_them_killed_give_the_same_within_rounding(
-    tiny_model: Path, material: Path, here: Path, tmp_path: Path
+def test_two_processes_one_of_them_killed_in_a_random_iteration_give_the_same_within_rounding(
+    config: Config, material: Path, here: Path, tmp_path: Path
 ) -> None:
-    order = material / "kill-learner"
-    order.write_text("1 3")
-    train(make_cluster_config(tiny_model, material), tmp_path / "two", 2)
+    order, chance = material / "kill-learner", random.Random(4)
+    order.write_text(f"{chance.randrange(2)} {chance.randint(1, 3)}")
+    train(config, tmp_path / "two", 2)
     assert not order.exists(), "nobody was killed"
     assert same_within_rounding(tmp_path / "two", here)
 

@@ -22,8 +22,8 @@ from torch import Tensor
 from jade.backbone.local import pick_dtype
 from jade.cluster.ray_room import Room
 from jade.config import Config, SamplingConfig
-from jade.engine.rollout import Job, rollout
 from jade.engine.case import ROOT, trace_id
+from jade.engine.rollout import Job, rollout
 from jade.errors import JadeError
 from jade.learn.open import Assemble, set_threads
 from jade.learn.policy import Policy
@@ -138,13 +138,17 @@ def start_actors(room: Room, config: Config) -> list[Any]:
     """Actors that Ray keeps alive, all of them ready to work."""
     device = "cuda" if room.gpus_per_actor else "cpu"
     own = config.backbone.model_copy(update={"adapter": None, "device": device})
-    roller: Any = ray.remote(Roller)
-    roller = roller.options(num_cpus=room.actor["CPU"], num_gpus=room.actor["GPU"], max_restarts=-1, max_task_retries=1)
     config = config.model_copy(update={"backbone": own})
-    actors = [roller.remote(config, Path.cwd()) for _ in range(room.actors)]
+    actors = [kept_alive(Roller, room).remote(config, Path.cwd()) for _ in range(room.actors)]
     with _plainly():
         ray.get([actor.ready.remote() for actor in actors])
     return actors
+
+
+def kept_alive(kind: type[Any], room: Room) -> Any:
+    """As an actor that Ray starts again whenever it dies, and then gives the call that it died in once more."""
+    actor: Any = ray.remote(kind)
+    return actor.options(num_cpus=room.actor["CPU"], num_gpus=room.actor["GPU"], max_restarts=-1, max_task_retries=1)
 
 
 @contextmanager

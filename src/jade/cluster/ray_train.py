@@ -40,10 +40,13 @@ def train_with_ray(task: Task, spectator: Spectator, workers: int = 1, address: 
 
 def _fit(task: Task, room: Room) -> None:
     on_gpu = room.gpus_per_learner > 0
+    patience_seconds = round(60 * task.config.cluster.patience_minutes)
+    # Ray would give learners a minute to start; on a busy machine, or on a new one, loading torch takes longer.
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(patience_seconds))
     trainer = TorchTrainer(
         _learn,
         train_loop_config={"task": _placed(task, on_gpu), "assemble": _assembly(room), "folder": Path.cwd()},
-        torch_config=TorchConfig(timeout_s=round(60 * task.config.cluster.patience_minutes)),
+        torch_config=TorchConfig(timeout_s=patience_seconds),
         scaling_config=ScalingConfig(num_workers=room.learners, use_gpu=on_gpu, resources_per_worker=room.learner),
         run_config=RunConfig(
             name="ray",
