@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
+import httpx._config
 import pytest
 from hypothesis import HealthCheck, settings
 
+from patience import PATIENCE_SECONDS
+
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+for limit in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, limit, PATIENCE_SECONDS)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; its processes would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

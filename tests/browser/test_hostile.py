@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page, expect
 from serve_builders import SIMPLE, make_config, make_crew, serving
 from trace_builders import make_traces
 
@@ -60,10 +61,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_very_deep_tree_stays_on_the_page(page: Any, url: str, width: int) -> None:
+def test_a_very_deep_tree_stays_on_the_page(page: Page, url: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     page.goto(f"{url}#/traces/deep/{'q@0'}")
-    page.locator(".tree .step").nth(DEPTH - 1).wait_for()
     last = page.locator(".tree .step").nth(DEPTH - 1)
     last.scroll_into_view_if_needed()
     box = last.bounding_box()
@@ -71,28 +71,27 @@ def test_a_very_deep_tree_stays_on_the_page(page: Any, url: str, width: int) -> 
     assert box["width"] > 200
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     last.click()
-    page.locator(".detail").wait_for()
+    expect(page.locator(".detail")).to_be_visible()
 
 
-def test_nodes_in_a_circle_are_shown_once(page: Any, url: str) -> None:
+def test_nodes_in_a_circle_are_shown_once(page: Page, url: str) -> None:
     page.goto(f"{url}#/traces/circular")
-    page.locator(".tree .step").first.wait_for()
+    expect(page.locator(".tree .step .chip").first).to_have_text("P")
     assert page.locator(".tree .node").count() <= 4
-    assert page.locator(".tree .step .chip").first.inner_text() == "P"
 
 
-def test_a_very_long_question_leaves_room_for_the_rest(page: Any, url: str) -> None:
+def test_a_very_long_question_leaves_room_for_the_rest(page: Page, url: str) -> None:
     page.goto(f"{url}#/traces/long")
-    page.locator(".tree .step").first.wait_for()
+    expect(page.locator(".tree .step").first).to_be_visible()
     assert len(page.locator(".row-question").inner_text()) < 600
     top = page.locator(".tree").bounding_box()
     assert top is not None
     assert top["y"] < 800
 
 
-def test_a_trace_that_is_none_is_refused_in_words(browser: Any, url: str) -> None:
+def test_a_trace_that_is_none_is_refused_in_words(browser: Browser, url: str) -> None:
     page = browser.new_page()
     page.goto(f"{url}#/traces/typeless")
-    page.locator(".row", has_text="not a trace").wait_for()
-    page.locator(".notice.bad", has_text="not a trace").wait_for()
+    expect(page.locator(".row")).to_contain_text("not a trace")
+    expect(page.locator(".notice.bad")).to_contain_text("not a trace")
     page.close()

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
+
+from patience import until
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "evaluate"))
 
@@ -50,7 +53,7 @@ def open_report(browser: Any, address: str) -> Iterator[OpenReport]:
     def open_page(width: int = 1280, scheme: str = "light") -> Any:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
         page = contexts[-1].new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         page.on("console", watch)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", refuse)
@@ -95,7 +98,8 @@ def test_the_tables_say_what_was_measured(open_report: OpenReport) -> None:
 def test_every_picture_is_really_drawn_in_either_theme(open_report: OpenReport, scheme: str) -> None:
     page = open_report(scheme=scheme)
     images = page.locator("figure img")
-    assert images.count() == 3
+    expect(images).to_have_count(3)
+    until(lambda: all(images.evaluate_all("all => all.map(img => img.complete)")))
     drawn = images.evaluate_all("all => all.map(img => [img.complete, img.naturalWidth, img.naturalHeight])")
     assert all(complete and width > 200 and height > 100 for complete, width, height in drawn)
     sources = page.locator("figure source").evaluate_all("all => all.map(source => source.srcset)")
@@ -109,14 +113,14 @@ def test_every_picture_is_really_drawn_in_either_theme(open_report: OpenReport, 
 def test_example_traces_unfold(open_report: OpenReport) -> None:
     page = open_report()
     examples = page.locator("details")
-    assert examples.count() == 14
+    expect(examples).to_have_count(14)
     trace = examples.first.locator("pre")
-    assert not trace.is_visible()
+    expect(trace).to_be_hidden()
     examples.first.locator("summary").click()
-    assert trace.is_visible()
+    expect(trace).to_be_visible()
     assert [line.split()[0] for line in trace.inner_text().splitlines()[1:4]] == ["P", "QDP", "Part"]
     page.keyboard.press("Enter")
-    assert not trace.is_visible()
+    expect(trace).to_be_hidden()
 
 
 def test_what_models_and_questions_say_is_shown_as_text(open_report: OpenReport) -> None:
@@ -125,7 +129,7 @@ def test_what_models_and_questions_say_is_shown_as_text(open_report: OpenReport)
     assert HOSTILE in page.locator("summary").first.inner_text()
     wrong = page.locator("h3", has_text="Wrong").locator("xpath=following-sibling::details").first
     wrong.locator("summary").click()
-    assert wrong.locator("p b").inner_text() == "nobody"
+    expect(wrong.locator("p b")).to_have_text("nobody")
     assert wrong.locator("pre *").count() == 0
 
 
@@ -147,5 +151,5 @@ def test_on_a_phone_the_methods_names_stay_while_the_numbers_scroll(open_report:
     name = table.locator("tbody th").first
     before = name.bounding_box()
     table.evaluate("box => box.scrollLeft = 200")
-    assert table.evaluate("box => box.scrollLeft") > 100
+    until(lambda: table.evaluate("box => box.scrollLeft") > 100)
     assert name.bounding_box() == before

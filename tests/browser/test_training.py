@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import Page, expect
 from serve_builders import make_config, make_crew, serving
 from trace_builders import make_traces
 
@@ -42,60 +44,60 @@ def write(folder: Path, *rows: dict[str, Any]) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
-def points(page: Any, title: str) -> int:
-    """How many points the first line of a chart has."""
+def expect_points(page: Page, title: str, number: int) -> None:
+    """The first line of a chart has so many points."""
     chart = page.locator(".chart", has=page.get_by_role("heading", name=title, exact=True))
-    return str(chart.locator(".line").first.get_attribute("d")).count("L") + 1
+    expect(chart.locator(".line").first).to_have_attribute("d", re.compile(rf"^[^L]*(L[^L]*){{{number - 1}}}$"))
 
 
-def test_a_run_in_progress_grows_on_the_page(page: Any, tmp_path: Path) -> None:
+def test_a_run_in_progress_grows_on_the_page(page: Page, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "metrics.jsonl").touch()
     app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
     with serving(app) as url:
         page.goto(f"{url}/ui/")
-        page.locator(".pulse", has_text="no iteration yet").wait_for()
+        expect(page.locator(".pulse")).to_contain_text("no iteration yet")
 
         write(folder, *map(iteration, (1, 2, 3)))
-        page.locator(".pulse.live", has_text="iteration 3").wait_for()
-        assert points(page, "Reward") == 3
-        assert page.locator(".chart .area").count() == 2
-        assert not page.locator(".events").is_visible()
+        expect(page.locator(".pulse.live")).to_contain_text("iteration 3")
+        expect_points(page, "Reward", 3)
+        expect(page.locator(".chart .area")).to_have_count(2)
+        expect(page.locator(".events")).to_be_hidden()
 
         append_traces(folder / "traces" / "iteration-000001.jsonl", make_traces())
         write(folder, iteration(4), GUARD, DEV)
-        page.locator(".pulse.live", has_text="iteration 4").wait_for()
+        expect(page.locator(".pulse.live")).to_contain_text("iteration 4")
         for title in ("Reward", "Outcome (F1)", "Rounds and searches", "Entropy", "Tokens trained on a second"):
-            assert points(page, title) == 4, title
-        assert page.locator(".chart .dot").count() >= 1
-        assert "moved too far" in page.locator(".events").inner_text()
-        assert page.locator(".chart:visible .event").count() >= 8
-        page.get_by_role("link", name="iteration 1").wait_for()
+            expect_points(page, title, 4)
+        expect(page.locator(".chart .dot").first).to_be_attached()
+        expect(page.locator(".events")).to_contain_text("moved too far")
+        expect(page.locator(".chart:visible .event").nth(7)).to_be_attached()
+        expect(page.get_by_role("link", name="iteration 1")).to_be_visible()
         assert page.evaluate("performance.getEntriesByType('navigation').length") == 1
 
 
-def test_a_run_that_was_resumed_forgets_what_was_undone(page: Any, tmp_path: Path) -> None:
+def test_a_run_that_was_resumed_forgets_what_was_undone(page: Page, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     write(folder, *map(iteration, range(1, 7)))
     app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
     with serving(app) as url:
         page.goto(f"{url}/ui/#/training/run")
-        page.locator(".pulse", has_text="iteration 6").wait_for()
+        expect(page.locator(".pulse")).to_contain_text("iteration 6")
         (folder / "metrics.jsonl").write_text("".join(json.dumps(iteration(n)) + "\n" for n in (1, 2)))
-        page.locator(".pulse", has_text="iteration 2").wait_for()
-        assert points(page, "Reward") == 2
+        expect(page.locator(".pulse")).to_contain_text("iteration 2")
+        expect_points(page, "Reward", 2)
 
 
-def test_a_run_that_begins_later_appears_in_the_bar(page: Any, tmp_path: Path) -> None:
+def test_a_run_that_begins_later_appears_in_the_bar(page: Page, tmp_path: Path) -> None:
     append_traces(tmp_path / "asked.jsonl", make_traces())
     app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
     with serving(app) as url:
         page.goto(f"{url}/ui/")
-        page.locator(".tree .step").first.wait_for()
-        assert page.get_by_role("link", name="Training").count() == 0
+        expect(page.locator(".tree .step").first).to_be_visible()
+        expect(page.get_by_role("link", name="Training")).to_have_count(0)
         (tmp_path / "run").mkdir()
         write(tmp_path / "run", iteration(1))
         page.get_by_role("link", name="Training").click()
-        page.locator(".pulse", has_text="iteration 1").wait_for()
+        expect(page.locator(".pulse")).to_contain_text("iteration 1")

@@ -17,7 +17,7 @@ from jade.serve.listen import make_server, open_socket, url_of
 from jade.serve.room import answering_app
 from jade.team.crew import Cast, Crew
 from jade.team.team import build_team
-from jade.types import Passage, Prompt
+from jade.types import Generation, Passage, Prompt, Sampling
 
 PAGES = (
     Passage("p0", "Ada Marlow", "Ada Marlow is a botanist. She was born in Fernhill in 1902.", "country.txt:1"),
@@ -79,8 +79,25 @@ def play(prompt: Prompt) -> str:
             return f"<answer>{_ANSWERS.get(question, 'unknown')}</answer>"
 
 
-def make_crew(script: Callable[[Prompt], str] = play, *, delay_seconds: float = 0.0, k: int = 3) -> Crew:
-    backbone = ScriptedBackbone(script, delay_seconds)
+class Held(ScriptedBackbone):
+    """Answers the first `free` calls at once, and the others when it is let go: what happens meanwhile has its time."""
+
+    def __init__(self, free: int = 0) -> None:
+        super().__init__(play)
+        self._free = free
+        self.num_asked = 0
+        self.let_go = threading.Event()
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        self.num_asked += 1
+        is_held = self.num_asked > self._free
+        while is_held and not self.let_go.is_set():  # noqa: ASYNC110 (let go from another thread)
+            await asyncio.sleep(0.01)
+        return await super().generate(prompt, sampling)
+
+
+def make_crew(script: Callable[[Prompt], str] | ScriptedBackbone = play, *, k: int = 3) -> Crew:
+    backbone = script if isinstance(script, ScriptedBackbone) else ScriptedBackbone(script)
     return Crew(build_team(TeamConfig()), Cast(backbone), SmallRetriever(), k=k)
 
 
@@ -110,5 +127,5 @@ def serving(app: ASGIApp, config: ServeConfig | None = None) -> Iterator[str]:
         yield url
     finally:
         server.stop()
-        thread.join(timeout=20)
+        thread.join(timeout=300)
         assert not thread.is_alive(), "the server did not stop"

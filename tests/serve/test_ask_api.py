@@ -12,6 +12,7 @@ import httpx
 import pytest
 from serve_builders import NESTED, SIMPLE, make_app, make_config, make_crew, play, serving
 
+from jade.backbone.scripted import ScriptedBackbone
 from jade.config import RewardConfig
 from jade.engine.record import trace_from_json
 from jade.engine.solve import solve
@@ -22,7 +23,7 @@ from jade.types import Prompt, Question, Usage
 
 @pytest.fixture(scope="module")
 def http() -> Iterator[httpx.Client]:
-    with serving(make_app()) as url, httpx.Client(base_url=url, timeout=20) as client:
+    with serving(make_app()) as url, httpx.Client(base_url=url) as client:
         yield client
 
 
@@ -150,7 +151,10 @@ def test_a_failure_in_a_stream_is_its_last_event() -> None:
 def test_a_long_silence_is_broken_by_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jade.serve.stream.QUIET_SECONDS", 0.03)
     chat = {"messages": [{"role": "user", "content": SIMPLE}], "stream": True}
-    with serving(make_app(make_crew(delay_seconds=0.1))) as url, httpx.Client(base_url=url) as http:
+    with (
+        serving(make_app(make_crew(ScriptedBackbone(play, delay_seconds=0.1)))) as url,
+        httpx.Client(base_url=url) as http,
+    ):
         for path, body in (("/v1/ask", {"question": SIMPLE, "stream": True}), ("/v1/chat/completions", chat)):
             text = http.post(path, json=body).text
             assert ": still working\n\n" in text

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-from serve_builders import SIMPLE, make_app, make_config, make_crew, num_calls, serving
+from serve_builders import SIMPLE, Held, make_app, make_config, make_crew, num_calls, serving
 
 from jade.errors import ConfigError
 from jade.serve.app import PAGE_FOLDER
 from jade.serve.guard import Bucket
 from jade.serve.keys import Keyring, check_exposure, read_keys
+from patience import PATIENCE_SECONDS, until
 
 ALICE, BOB = "alice-0123456789abcdef", "bob-0123456789abcdef00"
 
@@ -206,22 +207,30 @@ def test_too_large_a_body_or_question_is_413() -> None:
 def test_a_body_that_never_comes_is_408() -> None:
     with serving(make_app(config=make_config(read_seconds=0.2))) as url:
         host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS) as sock:
             sock.sendall(f"POST /v1/ask HTTP/1.1\r\nHost: {host}\r\nContent-Length: 10\r\n\r\n".encode())
             assert b" 408 " in sock.recv(4096).split(b"\r\n")[0]
 
 
-def test_a_full_queue_is_503_and_a_slow_answer_504() -> None:
-    config = make_config(concurrency=1, queue=1, answer_seconds=1.5)
-    statuses: list[int] = []
-    with serving(make_app(make_crew(delay_seconds=5), config)) as url, httpx.Client(base_url=url) as http:
-        threads = [threading.Thread(target=lambda: statuses.append(ask(http).status_code)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+def test_a_full_queue_is_503() -> None:
+    team = Held()
+    app = make_app(make_crew(team), make_config(concurrency=1, queue=1))
+    with serving(app) as url, httpx.Client(base_url=url) as http, ThreadPoolExecutor(2) as pool:
+        taken = [pool.submit(ask, http) for _ in range(2)]
+        until(lambda: "jade_questions_waiting 1" in http.get("/metrics").text)
+        assert [ask(http).status_code for _ in range(2)] == [503, 503]
+        team.let_go.set()
+        assert [one.result().status_code for one in taken] == [200, 200]
         text = http.get("/metrics").text
-    assert sorted(statuses) == [503, 503, 504, 504]
-    assert 'jade_questions_total{outcome="timeout"} 2' in text
     assert 'jade_questions_total{outcome="refused"} 2' in text
+    assert "jade_questions_active 0" in text
+
+
+def test_an_answer_that_does_not_come_is_504_also_for_those_who_wait_their_turn() -> None:
+    app = make_app(make_crew(Held()), make_config(concurrency=1, queue=1, answer_seconds=0.2))
+    with serving(app) as url, httpx.Client(base_url=url) as http, ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(ask, http) for _ in range(2)]
+        assert [one.result().status_code for one in asked] == [504, 504]
+        text = http.get("/metrics").text
+    assert 'jade_questions_total{outcome="timeout"} 2' in text
     assert "jade_questions_active 0" in text

@@ -7,42 +7,45 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from serve_builders import NESTED, SIMPLE, make_app, make_crew, num_calls, play, serving
+from serve_builders import NESTED, SIMPLE, Held, make_app, make_crew, play, serving
 
 from jade.errors import BackboneFailed
 from jade.types import Prompt
+from patience import PATIENCE_SECONDS, running, until
 
 
-def ask_and_leave(url: str, after_seconds: float, *, stream: bool) -> None:
-    """Hang up in the middle of the work."""
+@contextmanager
+def asking(url: str, *, stream: bool) -> Iterator[None]:
+    """Asks, and hangs up at the end."""
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps({"question": NESTED, "stream": stream})
     head = f"POST /v1/ask HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     with socket.create_connection((host, int(port))) as sock:
         sock.sendall(f"{head}\r\n\r\n{body}".encode())
-        time.sleep(after_seconds)
+        yield
+
+
+def metrics(url: str) -> str:
+    return httpx.get(f"{url}/metrics").text
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_hangs_up_stops_the_work_within_a_second(stream: bool) -> None:
-    crew = make_crew(delay_seconds=0.25)
-    with serving(make_app(crew)) as url:
-        ask_and_leave(url, 0.4, stream=stream)
-        time.sleep(0.5)
-        after_a_moment = num_calls(crew)
-        time.sleep(0.6)
-        assert 0 < num_calls(crew) == after_a_moment < 11
-        text = httpx.get(f"{url}/metrics").text
-    assert 'jade_questions_total{outcome="cancelled"} 1' in text
-    assert "jade_questions_active 0" in text
+def test_a_client_that_hangs_up_stops_the_work(stream: bool) -> None:
+    team = Held(free=1)
+    with serving(make_app(make_crew(team))) as url:
+        with asking(url, stream=stream):
+            until(lambda: team.num_asked == 2)
+        until(lambda: "jade_questions_active 0" in metrics(url))
+        assert 'jade_questions_total{outcome="cancelled"} 1' in metrics(url)
+    assert team.num_asked == 2
 
 
 def test_a_model_that_dies_is_502_and_the_server_lives() -> None:
@@ -66,71 +69,76 @@ def test_a_model_that_dies_is_502_and_the_server_lives() -> None:
     assert dead.json()["error"]["trace_id"]
 
 
+@dataclass(frozen=True)
+class Running:
+    process: subprocess.Popen[str]
+    url: str
+
+    def let_go(self) -> None:
+        """The team, which waits after its plan, goes on."""
+        assert self.process.stdin is not None
+        print(file=self.process.stdin, flush=True)
+
+    def refuses(self) -> bool:
+        """Whether it is not to be reached any more."""
+        try:
+            httpx.get(f"{self.url}/healthz")
+        except httpx.ConnectError:
+            return True
+        return False
+
+
 @contextmanager
-def server_process(delay_seconds: float) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    script = Path(__file__).with_name("scripted_server.py")
-    process = subprocess.Popen([sys.executable, script, str(delay_seconds)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield process, process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+def server_process() -> Iterator[Running]:
+    command = [sys.executable, Path(__file__).with_name("scripted_server.py")]
+    with running(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        yield Running(process, process.stdout.readline().strip())
 
 
 def test_told_to_stop_it_finishes_a_stream_too() -> None:
     heard: list[str] = []
 
     def listen(url: str) -> None:
-        with httpx.stream("POST", f"{url}/v1/ask", json={"question": SIMPLE, "stream": True}, timeout=20) as reply:
+        with httpx.stream("POST", f"{url}/v1/ask", json={"question": SIMPLE, "stream": True}) as reply:
             heard.extend(reply.iter_lines())
 
-    with server_process(delay_seconds=0.3) as (process, url):
-        listening = threading.Thread(target=listen, args=(url,))
-        listening.start()
-        while "event: began" not in heard:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        listening.join(timeout=20)
-        assert process.wait(timeout=10) == 0
+    with server_process() as server, ThreadPoolExecutor(1) as pool:
+        listening = pool.submit(listen, server.url)
+        until(lambda: "event: began" in heard or listening.done())
+        server.process.send_signal(signal.SIGTERM)
+        until(server.refuses)
+        server.let_go()
+        listening.result()
+        assert server.process.wait(PATIENCE_SECONDS) == 0
     assert "event: answer" in heard
 
 
 def test_told_twice_it_leaves_at_once() -> None:
-    with server_process(delay_seconds=30) as (process, url):
-        asking = threading.Thread(target=lambda: _ask_in_vain(url))
-        asking.start()
-        while "jade_questions_active 1" not in httpx.get(f"{url}/metrics").text:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert process.poll() is None, "the first is a request"
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) is not None
-        asking.join(timeout=20)
-
-
-def _ask_in_vain(url: str) -> None:
-    with pytest.raises(httpx.HTTPError):
-        httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=60).raise_for_status()
+    with server_process() as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(_ask, server.url)
+        until(lambda: "jade_questions_active 1" in metrics(server.url))
+        server.process.send_signal(signal.SIGTERM)
+        until(server.refuses)
+        assert server.process.poll() is None, "the first is a request"
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(PATIENCE_SECONDS) is not None
+        with pytest.raises(httpx.HTTPError):
+            waiting.result().raise_for_status()
 
 
 def test_told_to_stop_it_finishes_what_is_running() -> None:
-    answers: list[httpx.Response] = []
-    with server_process(delay_seconds=0.3) as (process, url):
-        asking = threading.Thread(
-            target=lambda: answers.append(httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=20))
-        )
-        asking.start()
-        while "jade_questions_active 1" not in httpx.get(f"{url}/metrics").text:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{url}/healthz")
-        asking.join()
-        assert process.wait(timeout=10) == 0
-        assert process.stdout is not None
-        assert process.stdout.read().strip() == "stopped"
-    assert answers[0].json()["answer"] == "Fernhill"
+    with server_process() as server, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(_ask, server.url)
+        until(lambda: "jade_questions_active 1" in metrics(server.url))
+        server.process.send_signal(signal.SIGTERM)
+        until(server.refuses)
+        server.let_go()
+        assert waiting.result().json()["answer"] == "Fernhill"
+        assert server.process.wait(PATIENCE_SECONDS) == 0
+        assert server.process.stdout is not None
+        assert server.process.stdout.read().strip() == "stopped"
+
+
+def _ask(url: str) -> httpx.Response:
+    return httpx.post(f"{url}/v1/ask", json={"question": SIMPLE})

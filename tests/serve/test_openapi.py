@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from serve_builders import make_app, make_config, make_crew, serving
 
+from patience import PATIENCE_SECONDS
+
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 NUM_EXAMPLES = int(os.environ.get("JADE_FUZZ_EXAMPLES", "10"))
 """Requests of each kind to each endpoint."""
@@ -46,7 +48,7 @@ def _check(operation: Any, mode: Any) -> int:
     def tried(case: Any) -> None:
         nonlocal num_tried
         num_tried += 1
-        response = case.call(timeout=20)
+        response = case.call(timeout=PATIENCE_SECONDS)
         assert response.status_code < 500, response.text
         case.validate_response(response, checks=_checks())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from trace_builders import write_training
 
 from jade.cli.main import main
 from jade.types import Prompt
+from patience import PATIENCE_SECONDS, running
 
 KEY = "0123456789abcdef-key"
 
@@ -57,14 +57,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @contextmanager
 def jade(*arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
     call = [sys.executable, "-c", "from jade.cli.main import main; main()", *arguments]
-    process = subprocess.Popen(call, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
-    try:
+    with running(call, stderr=subprocess.PIPE, env=environment) as process:
         yield process
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stderr is not None
-        process.stderr.close()
 
 
 def address_of(process: subprocess.Popen[str]) -> str:
@@ -94,7 +88,7 @@ def test_serve_answers_over_a_real_index_and_survives_its_model(index: Path, tmp
                 openai.OpenAI(base_url=f"{url}/v1", api_key="wrong").models.list()
             assert httpx.get(f"{url}/healthz").status_code == 200
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(PATIENCE_SECONDS) == 0
             assert process.stderr is not None
             assert KEY not in process.stderr.read(), "a key is never logged"
 
@@ -104,8 +98,8 @@ def test_an_effort_given_at_the_start_holds_for_every_question(index: Path) -> N
         options = ("--index", str(index), "--model", f"{address}/v1#scripted", "--port", "0", "--effort", "low")
         with jade("serve", *options, JADE_API_KEYS="") as process:
             url = address_of(process)
-            usual = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=20).json()
-            wished = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE, "effort": "high"}, timeout=20).json()
+            usual = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}).json()
+            wished = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE, "effort": "high"}).json()
     assert usual["trace"]["effort"] == {"alpha": 0.2, "beta": 0.2}
     assert wished["trace"]["effort"] == {"alpha": 0.0, "beta": 0.0}
 
@@ -133,7 +127,7 @@ def test_a_server_whose_model_is_not_there_says_so(index: Path) -> None:
     options = ("--index", str(index), "--model", "http://127.0.0.1:9/v1#none", "--port", "0")
     with jade("serve", *options, "--set", "backbone.retries=0", JADE_API_KEYS="") as process:
         url = address_of(process)
-        reply = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE}, timeout=20)
+        reply = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE})
         assert reply.status_code == 502
         assert "127.0.0.1:9" in reply.json()["error"]["message"]
         assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
@@ -147,7 +141,7 @@ def test_view_shows_a_training_run_without_a_model(tmp_path: Path) -> None:
         assert httpx.get(f"{url}/v1/runs").json()["runs"][0]["kind"] == "training"
         assert httpx.get(f"{url}/", follow_redirects=True).status_code == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
 
 
 @pytest.mark.parametrize(
