@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,15 @@ def test_what_verl_cannot_do_is_refused_by_name(
     overrides = [setting, "learn.rollouts=2"] if "group" in setting else [setting]
     with pytest.raises(ConfigError, match=complaint):
         export(tiny_model, settings, tmp_path, *overrides)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_pyarrow_the_extra_is_named_before_any_work(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match=r"jade-team\[verl\]"):
+        export(tiny_model, settings, tmp_path)
     assert not (tmp_path / "out").exists()
 
 

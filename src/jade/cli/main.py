@@ -66,6 +66,8 @@ EXTRAS = {
     "dense": ("sentence_transformers", "faiss"),
     "serve": ("mcp",),
     "ray": ("ray",),
+    "verl": ("pyarrow",),
+    "tensorboard": ("tensorboard",),
 }
 """Packages that not everyone needs, by the extra that brings them."""
 

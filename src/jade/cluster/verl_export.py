@@ -29,6 +29,7 @@ from jade.team.team import Team
 from jade.types import Question
 
 AGENT = "jade"
+TRAIN, VAL = "train.parquet", "val.parquet"
 LOOP = "jade.cluster.verl_loop.JadeAgentLoop"
 AGGREGATES = {"token": "token-mean", "call": "seq-mean-token-mean"}
 """What counts the same in the loss, in verl's words."""
@@ -49,6 +50,7 @@ def export_verl(config: Config, out: Path, machines: Machines) -> Path:
     """Write everything that verl needs to a new folder."""
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out: {out} exists and is not empty; choose another folder")
+    _parquet()
     check_credit(config.learn)
     _check_settings(config)
     material = check_training(config)
@@ -57,8 +59,8 @@ def export_verl(config: Config, out: Path, machines: Machines) -> Path:
     train = [question for file in material.train for question in file]
     dev = [question for file in material.dev for question in file]
     # Without dev questions verl still wants a file to measure on; it is then never asked to (test_freq = -1).
-    write_questions(out / "train.parquet", train)
-    write_questions(out / "val.parquet", dev or train[:1], measured=True)
+    write_questions(out / TRAIN, train)
+    write_questions(out / VAL, dev or train[:1], measured=True)
     (out / "config.toml").write_text(dump_config(_absolute(config)), encoding="utf-8")
     loop = [{"name": AGENT, "_target_": LOOP, "jade_config": str(out / "config.toml")}]
     (out / "agent_loop.yaml").write_text(json.dumps(loop, indent=1) + "\n", encoding="utf-8")
@@ -70,63 +72,74 @@ def export_verl(config: Config, out: Path, machines: Machines) -> Path:
 
 def verl_settings(config: Config, team: Team, out: Path, machines: Machines, *, measure: bool) -> dict[str, Any]:
     """verl's settings where they differ from its defaults."""
-    learn, ppo = config.learn, config.learn.ppo
     prompt, response = config.backbone.max_prompt_tokens, longest_reply(team)
-    model = model_settings(config)
-    batches = {
-        # verl counts rows, and a question is as many rows as its team made calls: about as many steps as calls.
-        "ppo_mini_batch_size": learn.questions_per_iteration,
-        "ppo_epochs": ppo.epochs,
-        "use_dynamic_bsz": True,
-        "ppo_max_token_len_per_gpu": max(learn.policy.tokens_per_batch, prompt + response),
-        "shuffle": True,
-        "data_loader_seed": config.seed,
-        "loss_agg_mode": AGGREGATES[ppo.weigh],
-        "grad_clip": ppo.gradient_clip,
-    }
+    model, batches = model_settings(config), _batches(config, prompt + response)
     return {
-        "data": {
-            "train_files": str(out / "train.parquet"),
-            "val_files": str(out / "val.parquet"),
-            "train_batch_size": learn.questions_per_iteration,
-            "max_prompt_length": prompt,
-            "max_response_length": response,
-            "filter_overlong_prompts": False,
-            "return_raw_chat": True,
-            "seed": config.seed,
-        },
+        "data": _data(config, out) | {"max_prompt_length": prompt, "max_response_length": response},
         "actor_rollout_ref": {
             "model": model | _adapter(config),
             "actor": batches | _actor(config),
             "rollout": _rollout(config, out, machines, prompt + response),
         },
-        "critic": {
-            "model": model,
-            "optim": {"lr": ppo.critic_learning_rate, "weight_decay": 0.0},
-            "cliprange_value": ppo.value_clip,
-            **batches,
-        },
+        "critic": {"model": model} | batches | _critic(config),
         "algorithm": {
             "adv_estimator": "gae",
-            "gamma": learn.credit.gamma,
-            "lam": learn.credit.lam,
+            "gamma": config.learn.credit.gamma,
+            "lam": config.learn.credit.lam,
             # The ratio is taken against the log-probs of the sampling itself, as our own learner does.
             "rollout_correction": {"bypass_mode": True},
         },
-        "trainer": {
-            "use_v1": True,
-            "nnodes": machines.nodes,
-            "n_gpus_per_node": machines.gpus_per_node,
-            "total_training_steps": learn.iterations,
-            "total_epochs": 1_000_000,
-            "test_freq": learn.dev_every if measure else -1,
-            "val_before_train": measure,
-            "save_freq": learn.checkpoint_every,
-            "default_local_dir": str(out / "checkpoints"),
-            "project_name": "jade",
-            "experiment_name": out.name,
-            "logger": ["console", "tensorboard"],
-        },
+        "trainer": _trainer(config, out, machines, measure=measure),
+    }
+
+
+def _data(config: Config, out: Path) -> dict[str, Any]:
+    return {
+        "train_files": str(out / TRAIN),
+        "val_files": str(out / VAL),
+        "train_batch_size": config.learn.questions_per_iteration,
+        "filter_overlong_prompts": False,
+        "return_raw_chat": True,
+        "seed": config.seed,
+    }
+
+
+def _batches(config: Config, longest: int) -> dict[str, Any]:
+    """What actor and critic have in common."""
+    learn, ppo = config.learn, config.learn.ppo
+    return {
+        # verl counts rows, and a question is as many rows as its team made calls: about as many steps as calls.
+        "ppo_mini_batch_size": learn.questions_per_iteration,
+        "ppo_epochs": ppo.epochs,
+        "use_dynamic_bsz": True,
+        "ppo_max_token_len_per_gpu": max(learn.policy.tokens_per_batch, longest),
+        "shuffle": True,
+        "data_loader_seed": config.seed,
+        "loss_agg_mode": AGGREGATES[ppo.weigh],
+        "grad_clip": ppo.gradient_clip,
+    }
+
+
+def _critic(config: Config) -> dict[str, Any]:
+    ppo = config.learn.ppo
+    return {"optim": {"lr": ppo.critic_learning_rate, "weight_decay": 0.0}, "cliprange_value": ppo.value_clip}
+
+
+def _trainer(config: Config, out: Path, machines: Machines, *, measure: bool) -> dict[str, Any]:
+    learn = config.learn
+    return {
+        "use_v1": True,
+        "nnodes": machines.nodes,
+        "n_gpus_per_node": machines.gpus_per_node,
+        "total_training_steps": learn.iterations,
+        "total_epochs": 1_000_000,
+        "test_freq": learn.dev_every if measure else -1,
+        "val_before_train": measure,
+        "save_freq": learn.checkpoint_every,
+        "default_local_dir": str(out / "checkpoints"),
+        "project_name": "jade",
+        "experiment_name": out.name,
+        "logger": ["console", "tensorboard"],
     }
 
 
@@ -188,12 +201,18 @@ def longest_reply(team: Team) -> int:
 
 def write_questions(path: Path, questions: Sequence[Question], *, measured: bool = False) -> None:
     """Questions in verl's columns. The prompt is for its logs alone: the team writes its own."""
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ModuleNotFoundError:
-        raise ConfigError("verl reads parquet files; pip install pyarrow to write them") from None
+    arrow, parquet = _parquet()
     rows = [question_row(question, index, measured) for index, question in enumerate(questions)]
     parquet.write_table(arrow.Table.from_pylist(rows), path)
+
+
+def _parquet() -> tuple[Any, Any]:
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ModuleNotFoundError:
+        raise ConfigError(
+            "verl reads parquet files, and pyarrow is not installed; pip install 'jade-team[verl]'"
+        ) from None
 
 
 def question_row(question: Question, index: int, measured: bool = False) -> dict[str, Any]:

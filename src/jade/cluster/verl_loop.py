@@ -136,7 +136,8 @@ class VerlBackbone:
         self._limits = limits
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-        ids = self._chat.encode(prompt, self._limits.prompt_tokens).ids
+        encoded = self._chat.encode(prompt, self._limits.prompt_tokens)
+        ids = encoded.ids
         most = min(sampling.max_tokens, self._limits.response_tokens)
         wishes = {**self._sampling_params, "max_tokens": most}
         if self._limits.seeded:
@@ -155,6 +156,7 @@ class VerlBackbone:
             policy_version=int(found.extra_fields.get("global_steps") or 0),
             prompt_tokens=len(ids),
             completion_tokens=len(found.token_ids),
+            prompt_cut=encoded.num_cut,
         )
 
     def _finish(self, token_ids: list[int]) -> Finish:

@@ -148,7 +148,7 @@ class LearnConfig(Section):
     traces_every: int = Field(10, ge=1)
     """Iterations between those whose traces are written to the run folder."""
     tensorboard: bool = False
-    """Also write TensorBoard events (needs the package `tensorboard`)."""
+    """Also write TensorBoard events (needs the extra `tensorboard`)."""
     credit: CreditConfig = CreditConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()

@@ -74,6 +74,6 @@ def _open_board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "learn.tensorboard: the package tensorboard is not installed (pip install tensorboard)"
+            "learn.tensorboard: the package tensorboard is not installed; pip install 'jade-team[tensorboard]'"
         ) from None
     return SummaryWriter(str(folder / "tensorboard"))
