@@ -327,6 +327,15 @@ def test_labels_keep_their_order_and_their_distance(heights: list[float], gap: f
     assert all(upper - lower >= gap - 1e-9 for lower, upper in pairwise(placed))
 
 
+def test_many_names_stay_inside_their_picture(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"run-{number}", num_questions=2) for number in range(8)]
+    for picture in pictures(board_of(*runs), DOUBT)[:2]:
+        heights = sorted(label.xyann[1] for label in picture.draw(LIGHT).axes[0].texts)
+        assert len(heights) == 24
+        assert -0.01 <= heights[0] < heights[-1] <= 1.01
+        assert min(after - before for before, after in pairwise(heights)) > 0.03
+
+
 def test_labels_that_are_apart_stay_where_they_are() -> None:
     assert spread_apart([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9])
 

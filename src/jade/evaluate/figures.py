@@ -54,6 +54,8 @@ OUTCOMES = {
     Failure.LOST: "#D55E00",
     Failure.ERROR: "#8A93A0",
 }
+LABEL_INCHES = 0.28
+"""Height that the name of a point needs in the margin."""
 LABELLED_FROM = 0.07
 """Share of a bar from which its number fits inside."""
 
@@ -122,7 +124,7 @@ def _point(column: Column, board: Board, doubt: Doubt) -> Point:
 
 
 def _scatter(points: Mapping[Column, Point], theme: Theme, cost: str) -> Figure:
-    figure = Figure(figsize=(5.0, 3.9), layout="constrained")
+    figure = Figure(figsize=(5.0, _height(len(points))), layout="constrained")
     axes = figure.add_subplot()
     _draw_front(axes, [(p.cost[cost], 100 * p.f1.mean) for c, p in points.items() if not c.is_ceiling], theme)
     for place, (column, point) in enumerate(points.items()):
@@ -140,6 +142,11 @@ def _scatter(points: Mapping[Column, Point], theme: Theme, cost: str) -> Figure:
     return figure
 
 
+def _height(num_points: int) -> float:
+    """In inches: enough for the names of all points, one above the other."""
+    return max(3.9, 0.8 + LABEL_INCHES * num_points)
+
+
 def _draw_front(axes: Axes, points: Sequence[tuple[float, float]], theme: Theme) -> None:
     """The methods that are not beaten in F1 by a cheaper one."""
     front: list[tuple[float, float]] = []
@@ -153,8 +160,11 @@ def _label_points(axes: Axes, points: Mapping[Column, Point], cost: str, theme: 
     """Names in the right margin, evenly apart, each with a thin line to its point: they never overlap."""
     low, high = axes.get_ylim()
     ordered = sorted(points.items(), key=lambda item: item[1].f1.mean)
-    wanted = [(100 * point.f1.mean - low) / (high - low) for _, point in ordered]
-    for (column, point), height in zip(ordered, spread_apart(wanted, gap=0.072), strict=True):
+    gap, last = LABEL_INCHES / _height(len(points)), len(points) - 1
+    places = [(100 * point.f1.mean - low) / (high - low) for _, point in ordered]
+    # Room is left below and above for those that come before and after.
+    wanted = [min(max(place, n * gap), 1 - (last - n) * gap) for n, place in enumerate(places)]
+    for (column, point), height in zip(ordered, spread_apart(wanted, gap), strict=True):
         axes.annotate(
             f"{method_title(column)}  {100 * point.f1.mean:.1f}",
             xy=(point.cost[cost], 100 * point.f1.mean),
