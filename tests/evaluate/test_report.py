@@ -135,7 +135,7 @@ def test_robustness_is_told_where_prompts_were_varied(tmp_path: Path, board: Boa
     table = robustness_table(varied)
     assert table is not None
     (row,) = [row for row in table.rows if row[0].text == "JADE" and row[1].text == "NQ"]
-    assert [entry.text for entry in row[2:]] == ["3", "75.0", "75.0", "75.0", "75.0", "0.0"]
+    assert [entry.text for entry in row[2:]] == ["3", "75.0", "75.0", "75.0", "75.0", "0.0", "5.0 / 5.0"]
     assert [row[1].text for row in table.rows if row[0].text == "JADE"] == ["NQ", "HotpotQA", "mean"]
 
 
@@ -148,9 +148,9 @@ def test_the_spread_of_wordings_is_that_of_their_means(tmp_path: Path) -> None:
     table = robustness_table(board_of(run))
     assert table is not None
     assert [[entry.text for entry in row[1:]] for row in table.rows] == [
-        ["NQ", "2", "66.7", "33.3", "0.0", "66.7", "33.3"],
-        ["HotpotQA", "2", "66.7", "66.7", "66.7", "66.7", "0.0"],
-        ["mean", "2", "66.7", "50.0", "33.3", "66.7", "16.7"],
+        ["NQ", "2", "66.7", "33.3", "0.0", "66.7", "33.3", "6.7 / 6.7"],
+        ["HotpotQA", "2", "66.7", "66.7", "66.7", "66.7", "0.0", "6.7 / 6.7"],
+        ["mean", "2", "66.7", "50.0", "33.3", "66.7", "16.7", "6.7 / 6.7"],
     ]
 
 

@@ -171,13 +171,16 @@ def robustness_table(board: Board) -> Table | None:
     if not varied:
         return None
     rows = tuple(
-        (Entry(method_title(column)), Entry(part.title), *map(Entry, _spread(means)))
+        (Entry(method_title(column)), Entry(part.title), *map(Entry, (*_spread(means), _unread(board, column, part))))
         for column in varied
         for part in board.slices
         if len(means := _wording_means(board, column, part)) > 1
     )
-    header = ("method", "benchmark", "wordings", "shipped", "mean", "worst", "best", "spread")
-    note = "F1 in percent under the shipped prompts and their paraphrases; spread is the standard deviation."
+    header = ("method", "benchmark", "wordings", "shipped", "mean", "worst", "best", "spread", "malformed")
+    note = (
+        "F1 in percent under the shipped prompts and their paraphrases; spread is the standard deviation. Malformed is "
+        "the percent of outputs that could not be read, under the shipped prompts / under the worst wording in this."
+    )
     return Table("Robustness to the prompts' wording", note, header, rows)
 
 
@@ -245,6 +248,13 @@ def _wording_means(board: Board, column: Column, part: Slice) -> list[float]:
     """The mean F1 under each wording that has run on all of a slice, the shipped one first."""
     runs = [wording.over(part.benchmarks) for wording in board.wordings(column)]
     return [float(np.mean([cell.scores("f1").mean() for cell in cells])) for cells in runs if cells]
+
+
+def _unread(board: Board, column: Column, part: Slice) -> str:
+    runs = [wording.over(part.benchmarks) for wording in board.wordings(column)]
+    counts = [[pair for cell in cells for pair in cell.malformed().values()] for cells in runs if cells]
+    shares = [sum(bad for bad, _ in each) / max(1, sum(count for _, count in each)) for each in counts]
+    return f"{100 * shares[0]:.1f} / {100 * max(shares):.1f}"
 
 
 def _spread(means: Sequence[float]) -> list[str]:
