@@ -34,6 +34,7 @@ from jade.retrieval.base import Retriever
 from jade.team.roles import Memory, RoleSpec, ToolSpec
 from jade.team.team import Team, TeamBuilder, build_team
 from jade.types import Action, Generation, Malformed, Note, Observation, Passage, Prompt, Sampling, Selection, Workflow
+from patience import PATIENCE_SECONDS
 
 ROOT = ROOT_QUESTION.text
 OURS = build_team(TeamConfig())
@@ -257,10 +258,10 @@ async def test_cancelling_a_question_ends_all_its_work_at_once() -> None:
     voice = Endless(3)
     ended: list[Event] = []
     task = asyncio.create_task(solve(ROOT_QUESTION, crew(voice), listen=ended.append))
-    await asyncio.wait_for(voice.all_waiting.wait(), timeout=10)
+    await asyncio.wait_for(voice.all_waiting.wait(), timeout=PATIENCE_SECONDS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, timeout=10)
+        await asyncio.wait_for(task, timeout=PATIENCE_SECONDS)
     assert (voice.waiting, voice.cancelled) == (3, 3)
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert not [event for event in ended if isinstance(event, StepEnded) and event.step.role == "AG"]

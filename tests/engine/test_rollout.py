@@ -13,6 +13,7 @@ from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.team.crew import Crew
 from jade.types import Effort, Generation, Prompt, Question, Sampling, Trace
+from patience import PATIENCE_SECONDS
 
 
 class Counting:
@@ -97,10 +98,10 @@ async def test_cancelling_a_rollout_leaves_nothing_running() -> None:
 
     voice = Stuck()
     task = asyncio.create_task(rollout(jobs_for(questions(500), seed=0), crew(voice), concurrency=64))
-    await asyncio.wait_for(all_waiting.wait(), timeout=10)
+    await asyncio.wait_for(all_waiting.wait(), timeout=PATIENCE_SECONDS)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(task, timeout=10)
+        await asyncio.wait_for(task, timeout=PATIENCE_SECONDS)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 

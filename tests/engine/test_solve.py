@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -43,6 +42,7 @@ from jade.types import (
     SubQuestions,
     Workflow,
 )
+from patience import PATIENCE_SECONDS
 
 ROOT = ROOT_QUESTION.text
 
@@ -115,19 +115,6 @@ async def test_parallel_children_do_not_see_each_other() -> None:
 
 
 async def test_parallel_children_really_work_at_the_same_time() -> None:
-    num_children, delay_seconds = 4, 0.3
-    only_answer = TeamConfig(workflows=("QDP",), child_workflows=("AG",))
-    voice = script(QDP=split(*(f"Part {number}?" for number in range(num_children))))
-    fast, slow = ScriptedBackbone(voice), ScriptedBackbone(voice, delay_seconds)
-    cast = Cast(fast, {"AG": slow})
-    started = time.perf_counter()
-    trace = await solve(ROOT_QUESTION, replace(crew(team=only_answer), cast=cast))
-    assert slow.num_calls == num_children
-    assert delay_seconds <= time.perf_counter() - started < 2 * delay_seconds
-    assert all(node.answer for node in trace.nodes)
-
-
-async def test_a_parallel_child_starts_before_its_siblings_end() -> None:
     everyone_is_here = asyncio.Barrier(4)
 
     class Meeting(ScriptedBackbone):
@@ -138,8 +125,9 @@ async def test_a_parallel_child_starts_before_its_siblings_end() -> None:
 
     voice = Meeting(script(QDP=split("a?", "b?", "c?", "d?")))
     config = TeamConfig(workflows=("QDP",), child_workflows=("AG",))
-    trace = await asyncio.wait_for(solve(ROOT_QUESTION, crew(voice, team=config)), timeout=10)
+    trace = await asyncio.wait_for(solve(ROOT_QUESTION, crew(voice, team=config)), timeout=PATIENCE_SECONDS)
     assert trace.error is None
+    assert all(node.answer for node in trace.nodes)
 
 
 async def test_serial_children_never_overlap() -> None:

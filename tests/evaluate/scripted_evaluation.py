@@ -1,13 +1,15 @@
 """An evaluation as a process of its own, to be killed: a scripted team that takes its time, differently every time.
 
-Usage: python scripted_evaluation.py DATA OUT
+Usage: python scripted_evaluation.py DATA OUT LAST_CALL     it is gone, as by SIGKILL, at that call of the model
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import random
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -38,7 +40,14 @@ ANSWERS = ("<answer>Jane Austen</answer>", "<answer>Steventon</answer>", "<answe
 class Moody(ScriptedBackbone):
     """Its words follow from the prompt and the seed of the draw, its speed from nothing; at times it fails."""
 
+    def __init__(self, last_call: int) -> None:
+        super().__init__(lambda prompt: "")
+        self._calls_left = last_call
+
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        self._calls_left -= 1
+        if not self._calls_left:
+            os.kill(os.getpid(), signal.SIGKILL)
         await asyncio.sleep(random.random() * 0.02)
         text = f"{prompt.role}|{prompt.user}|{sampling.seed}"
         draw = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
@@ -48,15 +57,13 @@ class Moody(ScriptedBackbone):
         return replace(await super().generate(prompt, sampling), text=choices[draw // 11 % len(choices)])
 
 
-@asynccontextmanager
-async def open_moody(config: Config, methods: Sequence[Method]) -> AsyncIterator[Crew]:
-    crew = make_crew(lambda prompt: "")
-    yield replace(crew, cast=Cast(Moody(lambda prompt: "")), sampling=config.sampling)
+def main(data: str, out: str, last_call: int = -1) -> None:
+    @asynccontextmanager
+    async def open_moody(config: Config, methods: Sequence[Method]) -> AsyncIterator[Crew]:
+        yield replace(make_crew(lambda prompt: ""), cast=Cast(Moody(last_call)), sampling=config.sampling)
 
-
-def main(data: str, out: str) -> None:
     asyncio.run(evaluate(Request(data=data, out=Path(out), **REQUEST), CONFIG, means=open_moody))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -16,6 +16,7 @@ from jade.errors import DocumentError
 from jade.evaluate.benchmarks import read_questions
 from jade.evaluate.hub import fetch
 from loopback import Handler, listening
+from patience import PATIENCE_SECONDS
 
 pytest.importorskip("huggingface_hub")
 
@@ -62,7 +63,11 @@ def load(benchmark: str, data: str, address: str, cache: Path, *, offline: bool 
     settings = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_OFFLINE": str(int(offline))}
     environment = {**os.environ, **settings}
     done = subprocess.run(
-        [sys.executable, "-c", LOAD, benchmark, data], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", LOAD, benchmark, data],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -25,7 +25,7 @@ from jade.corpus.world import make_world, write_world
 from jade.learn.journal import read_journal
 
 ITERATIONS = 5
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 300
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["jade.learn.open", "transformers.models.llama.modeling_llama"])
 """Processes that need not import everything again."""
@@ -63,12 +63,14 @@ def start(config: Path, folder: Path) -> BaseProcess:
 def kill_when(config: Path, folder: Path, num_lines: int, delay: float) -> str:
     """Start the run, wait until its journal has so many lines and a moment longer, and kill it; says where it was."""
     process = start(config, folder)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while process.is_alive() and time.monotonic() < deadline and _num_lines(folder) < num_lines:
-        time.sleep(0.005)
-    time.sleep(delay)
-    process.kill()
-    process.join()
+    try:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while process.is_alive() and time.monotonic() < deadline and _num_lines(folder) < num_lines:
+            time.sleep(0.005)
+        time.sleep(delay)
+    finally:
+        process.kill()
+        process.join()
     return describe(folder)
 
 

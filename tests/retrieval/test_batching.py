@@ -13,6 +13,7 @@ from jade.errors import IndexUnusable, RetrievalFailed
 from jade.retrieval.base import Retriever
 from jade.retrieval.batching import BatchedRetriever
 from jade.types import Passage
+from patience import PATIENCE_SECONDS
 
 
 class Recorder:
@@ -31,7 +32,7 @@ class Recorder:
         self.batches.append(list(queries))
         self.threads.add(threading.get_ident())
         self.started.set()
-        assert self.open.wait(10)
+        assert self.open.wait(PATIENCE_SECONDS)
         if "bad" in queries:
             raise ZeroDivisionError("oops")
         if "unusable" in queries:

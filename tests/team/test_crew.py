@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import pytest
 
@@ -15,13 +13,14 @@ from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.team.crew import Cast, open_crew
 from jade.types import Prompt, Question, Sampling
+from loopback import Handler, listening
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(Handler):
     """A model that answers everything alike, and a library of one passage, on the loopback."""
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(self.body())
         if self.path.endswith("/retrieve"):
             passage = {"id": "1", "contents": '"Emma"\nA novel by Jane Austen.'}
             self.reply({"result": [[{"document": passage, "score": 1.0}] for _ in body["queries"]]})
@@ -30,25 +29,13 @@ class Server(BaseHTTPRequestHandler):
             self.reply({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
 
     def reply(self, answer: dict[str, object]) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        return None
+        self.answer(200, json.dumps(answer).encode())
 
 
 @pytest.fixture
 def address() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with listening(Server) as address:
+        yield address
 
 
 def config_at(address: str, *overrides: str) -> Config:
