@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from jade.backbone.chat import ChatFormat
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.engine.solve import solve
-from jade.errors import ConfigError
+from jade.errors import ConfigError, RetrievalFailed
 from jade.learn.questions import read_question_file
 from jade.learn.warmstart.best import best_examples, best_traces
 from jade.learn.warmstart.collect import Course, collect, plan_course
@@ -22,7 +24,7 @@ from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import TRIED, teach
 from jade.team.crew import Crew
-from jade.types import Answer, Effort, Malformed, Node, Prompt, Question, Trace, Usage
+from jade.types import Answer, Effort, Malformed, Node, Passage, Prompt, Question, Trace, Usage
 
 
 def make_question(text: str = "Who?", answers: tuple[str, ...] = ("Ada",), **metadata: object) -> Question:
@@ -132,6 +134,20 @@ async def test_a_split_that_costs_more_than_any_answer_earns_is_not_taught(price
     crew = make_crew(Config(), ScriptedBackbone(str))
     taught = await teach(lesson_of(MUSIQUE), crew, seed=0, effort=prices)
     assert ("QDS" in taught[0].reply) is split
+
+
+class BrokenRetriever:
+    async def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        raise RetrievalFailed("the index is gone")
+
+    async def close(self) -> None:
+        return None
+
+
+async def test_a_lesson_that_cannot_be_worked_is_not_lost_in_silence() -> None:
+    crew = replace(make_crew(Config(), ScriptedBackbone(str)), retriever=BrokenRetriever())
+    with pytest.raises(RetrievalFailed, match="the index is gone"):
+        await teach(lesson_of(make_question(type="bridge")), crew, seed=0)
 
 
 async def test_prompts_of_examples_are_those_of_inference_to_the_letter(tiny_model: Path) -> None:

@@ -59,6 +59,7 @@ class Oracle:
         self._seed = seed
         self._answers: dict[int, str] = {}
         self.examples: list[Example] = []
+        self.fault: Exception | None = None
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         speak: Mapping[str, Callable[[Observation], Awaitable[str | None]]] = {
@@ -72,7 +73,11 @@ class Oracle:
             SEARCHER: self._search,
         }
         seen = self._team.rendered.pop(prompt)
-        text = await speak[prompt.role](seen) if prompt.role in speak else None
+        try:
+            text = await speak[prompt.role](seen) if prompt.role in speak else None
+        except Exception as error:
+            self.fault = error
+            raise
         if text is not None:
             said = self._varied(text, seen) if prompt.role == Role.PLANNER else text
             self.examples.append(Example(prompt, said, self._lesson.question.dataset))
@@ -176,11 +181,16 @@ class Oracle:
 async def teach(
     lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None, other_plans: float = 0.0
 ) -> list[Example]:
-    """Work one lesson through the engine; gives what it teaches, in the order of the steps."""
+    """Work one lesson through the engine; gives what it teaches, in the order of the steps.
+
+    A team's mishap is data, an oracle's is not: a course that loses lessons must not look like a small one.
+    """
     team = watch(crew.team)
     oracle = Oracle(lesson, team, crew, seed, other_plans)
     taught = replace(crew, team=team, cast=Cast(oracle))
     await solve(lesson.question, taught, seed=seed, effort=effort)
+    if oracle.fault is not None:
+        raise oracle.fault
     return oracle.examples
 
 
