@@ -110,7 +110,7 @@ def floor(team: Team) -> Ask:
         team.role(code).parse(generation.text, seen)
 
     async def ask(question: Question) -> str:
-        legal = team.legal(child=False, may_split=True).codes
+        legal = team.legal(child=False).codes
         await call("P", Observation(question.text, legal=legal))
         await call("QDS", Observation(question.text))
         known: tuple[Known, ...] = ()

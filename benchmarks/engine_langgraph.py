@@ -42,7 +42,7 @@ class Nodes:
         self._team = team
         self._model = model
         self._shelf = shelf
-        self._legal = team.legal(child=False, may_split=True).codes
+        self._legal = team.legal(child=False).codes
         self._sampling = Sampling()
 
     async def _call(self, code: str, seen: Observation) -> tuple[Any, tuple[Any, ...]]:
