@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from jade.learn.open import open_run
 from jade.learn.show import Silent
 
 TEAM, CREDIT = "terse_team.py", "mortal_credit.py"
+HUGE = 10**12
 
 
 def write_material(folder: Path) -> Path:
@@ -45,6 +47,17 @@ def make_cluster_config(tiny_model: Path, material: Path, settings: Mapping[str,
         },
     }
     return make_config(tiny_model, merge(base, settings or {}))
+
+
+def with_huge_model(config: Config, folder: Path) -> Config:
+    """A model folder whose weights file says that it holds a trillion numbers; nothing of it is on the disk."""
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    head = json.dumps({"w": {"dtype": "F32", "shape": [HUGE], "data_offsets": [0, 4 * HUGE]}}).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        file.truncate(8 + len(head) + 4 * HUGE)
+    return config.model_copy(update={"backbone": config.backbone.model_copy(update={"model": str(folder)})})
 
 
 async def train_here(config: Config, folder: Path) -> None:

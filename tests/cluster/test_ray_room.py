@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 from pathlib import Path
 
 import pytest
+from cluster_runs import with_huge_model
+from learn_runs import merge
 
 from jade.cli.main import main
 from jade.cluster.launch import train_on
-from jade.cluster.machine import Machine, check_memory, check_versions, count_weights, installed_versions, this_machine
+from jade.cluster.machine import (
+    Machine,
+    check_memory,
+    check_versions,
+    count_weights,
+    installed_versions,
+    learner_bytes,
+    this_machine,
+)
 from jade.cluster.member import Task
 from jade.config import Config, dump_config
 from jade.errors import ConfigError
 from jade.learn.show import Silent
-
-HUGE = 10**12
 
 
 def refusal(backend: str, config: Config, folder: Path, address: str | None = None) -> str:
@@ -27,17 +34,6 @@ def refusal(backend: str, config: Config, folder: Path, address: str | None = No
     assert not folder.exists()
     assert "\n" not in str(raised.value)
     return str(raised.value)
-
-
-def with_huge_model(config: Config, folder: Path) -> Config:
-    """A model folder whose weights file says that it holds a trillion numbers; nothing of it is on the disk."""
-    folder.mkdir()
-    (folder / "config.json").write_text("{}")
-    head = json.dumps({"w": {"dtype": "F32", "shape": [HUGE], "data_offsets": [0, 4 * HUGE]}}).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(head).to_bytes(8, "little") + head)
-        file.truncate(8 + len(head) + 4 * HUGE)
-    return config.model_copy(update={"backbone": config.backbone.model_copy(update={"model": str(folder)})})
 
 
 def test_too_little_memory_is_said_before_any_work(config: Config, tmp_path: Path) -> None:
@@ -53,6 +49,14 @@ def test_sharding_lets_a_model_fit_that_one_learner_could_not_hold(config: Confi
     check_memory(config, machines, learners=2, actors=2)
     with pytest.raises(ConfigError, match="GB are free"):
         check_memory(config, machines, learners=1, actors=2)
+
+
+def test_a_learner_needs_the_whole_of_every_model_while_it_loads(config: Config) -> None:
+    settings = {"learn": {"policy": {"critic": "separate"}, "ppo": {"kl_weight": 0.1}}}
+    with_three = Config.model_validate(merge(config.model_dump(), settings))
+    assert learner_bytes(100, config, learners=8) == 4 * 100
+    assert learner_bytes(100, with_three, learners=8) == 3 * 4 * 100
+    assert learner_bytes(100, with_three, learners=1) == (2 * 16 + 4) * 100
 
 
 def test_a_machine_that_does_not_tell_its_memory_is_trusted(config: Config) -> None:
@@ -110,10 +114,33 @@ class TestWithRay:
             address = f"127.0.0.1:{server.getsockname()[1]}"
         assert f"no Ray cluster answers at {address}" in refusal("ray", config, tmp_path / "run", address)
 
-    def test_something_else_at_the_address_is_no_cluster(self, config: Config, tmp_path: Path) -> None:
+    def test_something_else_at_the_address_is_no_cluster(
+        self, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("jade.cluster.ray_room.ANSWER_SECONDS", 0.1)
         with socket.create_server(("127.0.0.1", 0)) as mute:
             address = f"127.0.0.1:{mute.getsockname()[1]}"
             assert f"no Ray cluster answers at {address}" in refusal("ray", config, tmp_path / "run", address)
+
+    def test_too_few_cores_are_counted(self, config: Config) -> None:
+        from jade.cluster.ray_room import grown
+
+        complaint = "2 learners and 1 actors need 3 CPUs and 2 are free"
+        with pytest.raises(ConfigError, match=complaint), grown(config, 2, 1, lambda: {"CPU": 2.0}):
+            pytest.fail("there is no room")
+
+    def test_a_cluster_that_grows_is_asked_and_waited_for_and_let_go_again(
+        self, config: Config, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from jade.cluster.ray_room import grown
+
+        monkeypatch.setattr("jade.cluster.ray_room.LOOK_SECONDS", 0.0)
+        sizes, asked = iter([0.0, 0.0, 2.0, 3.0]), list[list[dict[str, float]]]()
+        waiting = config.model_copy(update={"cluster": config.cluster.model_copy(update={"wait_minutes": 60.0})})
+        with grown(waiting, 2, 1, lambda: {"CPU": next(sizes)}, asked.append) as room:
+            assert (room.learners, room.actors) == (2, 1)
+            assert asked == [[{"CPU": 1.0}] * 3]
+        assert asked[1:] == [[]]
 
     @pytest.mark.slow
     def test_a_worker_with_another_package_version_is_named(self, config: Config, tmp_path: Path) -> None:

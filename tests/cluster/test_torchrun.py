@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+import uuid
 from pathlib import Path
 
 import pytest
-from cluster_runs import make_cluster_config, numbers, same_within_rounding
+from cluster_runs import make_cluster_config, numbers, same_within_rounding, with_huge_model
+from placed_run import take_place
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from jade.cluster.member import Task
 from jade.cluster.torchrun import train_with_torchrun
@@ -33,6 +37,34 @@ def test_two_processes_one_of_them_killed_in_a_random_iteration_give_the_same_wi
     train(config, tmp_path / "two", 2)
     assert not order.exists(), "nobody was killed"
     assert same_within_rounding(tmp_path / "two", here)
+
+
+def placed_by_torchrun(task: Task, workers: int) -> set[str]:
+    """What processes say that torch's launcher, and not `jade train`, has started."""
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=workers,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="forkserver",
+    )
+    multiprocessing.set_forkserver_preload(["jade.cluster.torchrun"])
+    return set(elastic_launch(settings, take_place)(task).values())
+
+
+def test_processes_that_torchrun_has_started_take_their_places(config: Config, here: Path, tmp_path: Path) -> None:
+    assert placed_by_torchrun(Task(config, tmp_path / "placed"), 2) == {"3 iterations"}
+    assert same_within_rounding(tmp_path / "placed", here)
+
+
+def test_too_little_memory_is_said_by_every_process_that_torchrun_has_started(config: Config, tmp_path: Path) -> None:
+    (said,) = placed_by_torchrun(Task(with_huge_model(config, tmp_path / "huge"), tmp_path / "run"), 2)
+    assert "2 learners and 2 samplers need about" in said
+    assert "\n" not in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_learner_that_dies_too_often_ends_the_run_in_one_line_and_another_number_of_them_goes_on(

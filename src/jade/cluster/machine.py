@@ -62,6 +62,11 @@ def check_versions(ours: Mapping[str, str], machines: Sequence[Machine]) -> None
                 )
 
 
+def apart(machines: Sequence[Machine]) -> list[Machine]:
+    """Each machine once, where every process has told its own."""
+    return list({machine.name: machine for machine in machines}.values())
+
+
 def check_memory(config: Config, machines: Sequence[Machine], learners: int, actors: int) -> None:
     """Raises when the model cannot fit: one process of it nowhere, or all of them together on all machines."""
     if not machines or not all(machine.free_bytes for machine in machines):
@@ -92,14 +97,14 @@ def _head(path: Path) -> dict[str, Any]:
 
 
 def learner_bytes(num_weights: int, config: Config, learners: int) -> float:
-    """Main memory of one learner: its shard of what is learned, and for a moment the whole model it is cut from."""
-    policy = config.learn.policy
-    loaded = FROZEN_BYTES * num_weights
+    """Main memory of one learner: its shard of what is learned, and for a moment the whole of what it is cut from."""
+    policy, with_reference = config.learn.policy, config.learn.ppo.kl_weight > 0
+    models = 2 if policy.critic == "separate" else 1
+    loaded = FROZEN_BYTES * num_weights * (models + with_reference)
     if config.cluster.gpus_per_learner:
         return loaded
     each = LEARNED_BYTES if policy.adapt == "full" else FROZEN_BYTES
-    held = each * (2 if policy.critic == "separate" else 1) + (FROZEN_BYTES if config.learn.ppo.kl_weight else 0)
-    return max(loaded, held * num_weights / learners)
+    return max(loaded, (each * models + FROZEN_BYTES * with_reference) * num_weights / learners)
 
 
 def actor_bytes(num_weights: int, config: Config) -> float:

@@ -16,6 +16,7 @@ from jade.errors import TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Checkpoints, Progress, read_progress
 from jade.learn.open import Assemble, open_claimed
+from jade.learn.ranks import agree, is_first
 from jade.learn.show import Silent, Spectator
 from jade.team.crew import open_crew
 
@@ -61,8 +62,8 @@ def share_cores(config: Config, num_neighbours: int) -> None:
 
 
 def progress_in(folder: Path) -> Progress:
-    """Where the run in a folder stands."""
+    """Where the run in a folder stands; asked by all processes of a run or by one outside it."""
     newest = Checkpoints(folder / "checkpoints").newest()
     if newest is None:
         raise TrainingStopped(f"{folder} holds no checkpoint: the run ended before its first")
-    return read_progress(newest)
+    return agree(read_progress(newest) if is_first() else Progress())

@@ -6,7 +6,8 @@ import logging
 import math
 import os
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,9 @@ from jade.cluster.machine import (
 from jade.config import Config
 from jade.errors import ConfigError
 
-ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 20.0
+LOOK_SECONDS = 1.0
+"""Between two looks at a cluster that grows."""
 SMALLEST_STORE_BYTES = 200_000_000
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 SETTINGS_FRAME = b"\x04"
@@ -56,16 +59,21 @@ class Room:
     def needed(self, kind: str) -> float:
         return self.learners * self.learner[kind] + self.actors * self.actor[kind]
 
+    def bundles(self) -> list[dict[str, float]]:
+        """What each process takes, none of which may be spread over two machines."""
+        each = [self.learner] * self.learners + [self.actor] * self.actors
+        return [{kind: amount for kind, amount in bundle.items() if amount} for bundle in each]
+
 
 @contextmanager
 def connected(config: Config, workers: int, address: str | None) -> Iterator[Room]:
     """A cluster that has all a run needs: the one that this process is in already, one at an address, or a new one."""
     actors = config.cluster.actors or workers
-    with _inside(config, workers, actors, address):
+    with _inside(config, workers, actors, address), grown(config, workers, actors) as room:
         machines = survey(limited=address is not None)
         check_versions(installed_versions(), machines)
         check_memory(config, machines, workers, actors)
-        yield make_room(config, workers, actors, ray.available_resources())
+        yield room
 
 
 @contextmanager
@@ -149,20 +157,68 @@ def _look_around(node: Mapping[str, Any], limited: bool) -> Any:
     return look.remote(int(node["Resources"].get("memory", 0)) if limited else 0)
 
 
+def ask_to_grow(bundles: list[dict[str, float]]) -> None:
+    """Tell Ray's autoscaler, where there is one, what a cluster should have room for; nothing takes the wish back."""
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=bundles)
+
+
+@contextmanager
+def grown(
+    config: Config,
+    learners: int,
+    actors: int,
+    look: Callable[[], Mapping[str, float]] = ray.available_resources,
+    ask: Callable[[list[dict[str, float]]], None] = ask_to_grow,
+) -> Iterator[Room]:
+    """Room on the cluster as it is, or as it has become after a while."""
+    room = plan_room(config, learners, actors, look())
+    if not config.cluster.wait_minutes:
+        check_room(room, look())
+        yield room
+        return
+    ask(room.bundles())
+    try:
+        yield _wait_for(room, look, time.monotonic() + 60 * config.cluster.wait_minutes)
+    finally:
+        ask([])
+
+
+def _wait_for(room: Room, look: Callable[[], Mapping[str, float]], deadline: float) -> Room:
+    while True:
+        there_is = look()
+        room = plan_room(room.config, room.learners, room.actors, there_is)
+        try:
+            check_room(room, there_is)
+            return room
+        except ConfigError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(LOOK_SECONDS)
+
+
 def make_room(config: Config, learners: int, actors: int, there_is: Mapping[str, float]) -> Room:
     """Cores and GPUs for every process; raises when there are not enough."""
-    gpus = there_is.get("GPU", 0.0)
-    share = _gpu_share(learners, actors, gpus)
+    room = plan_room(config, learners, actors, there_is)
+    check_room(room, there_is)
+    return room
+
+
+def plan_room(config: Config, learners: int, actors: int, there_is: Mapping[str, float]) -> Room:
+    share = _gpu_share(learners, actors, there_is.get("GPU", 0.0))
     learner, actor = config.cluster.gpus_per_learner, config.cluster.gpus_per_actor
-    room = Room(learners, actors, share if learner is None else learner, share if actor is None else actor, config)
+    return Room(learners, actors, share if learner is None else learner, share if actor is None else actor, config)
+
+
+def check_room(room: Room, there_is: Mapping[str, float]) -> None:
     for kind in ("CPU", "GPU"):
         if room.needed(kind) > there_is.get(kind, 0.0):
             raise ConfigError(
-                f"cluster: {learners} learners and {actors} actors need {room.needed(kind):g} {kind}s and "
+                f"cluster: {room.learners} learners and {room.actors} actors need {room.needed(kind):g} {kind}s and "
                 f"{there_is.get(kind, 0.0):g} are free; set --workers, cluster.actors or "
-                f"cluster.{kind.lower()}s_per_learner"
+                f"cluster.{kind.lower()}s_per_learner, or cluster.wait_minutes where the cluster grows"
             )
-    return room
 
 
 def _gpu_share(learners: int, actors: int, gpus: float) -> float:

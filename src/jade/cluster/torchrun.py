@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from jade.cluster.machine import check_memory, check_versions, installed_versions, this_machine
+from jade.cluster.machine import apart, check_memory, check_versions, installed_versions, this_machine
 from jade.cluster.member import Task, assembly, progress_in, share_cores, take_part
 from jade.cluster.watch import watching
 from jade.config import Config
@@ -94,6 +94,7 @@ def _join(task: Task, spectator: Spectator) -> Progress:
     with joined(task.config):
         machines = pool(this_machine())
         check_versions(agree(installed_versions()), machines)
+        check_memory(task.config, apart(machines), num_ranks(), num_ranks())
         problem = agree(_claimed(task) if is_first() else None)
         if problem is not None:
             raise problem
@@ -101,7 +102,7 @@ def _join(task: Task, spectator: Spectator) -> Progress:
         stopped = take_part(placed(task), assembly(task.config), spectator if is_first() else None)
         if stopped is not None:
             raise stopped
-        return agree(progress_in(task.folder) if is_first() else Progress())
+        return progress_in(task.folder)
 
 
 def _claimed(task: Task) -> JadeError | None:

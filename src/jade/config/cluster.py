@@ -18,6 +18,8 @@ class ClusterConfig(Section):
     """Cores for a rollout actor."""
     gpus_per_actor: float | None = Field(None, ge=0.0)
     """GPUs for a rollout actor, in the same way; parts of one may be given."""
+    wait_minutes: float = Field(0.0, ge=0.0)
+    """How long to wait for a Ray cluster that grows by what is missing; 0 takes what is free when the run begins."""
     restarts: int = Field(3, ge=0)
     """How often learners are started again, from the last checkpoint, after one of them died."""
     patience_minutes: float = Field(720.0, gt=0.0)
