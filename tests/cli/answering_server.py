@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -97,10 +95,8 @@ def _from_documents(call: Call) -> str:
 @dataclass
 class Server:
     script: Script
-    delay_seconds: float = 0.0
     url: str = ""
     calls: list[Call] = field(default_factory=list)
-    arrived: threading.Event = field(default_factory=threading.Event)
 
     @property
     def roles(self) -> list[str]:
@@ -111,8 +107,6 @@ class Server:
         system, user = (message["content"] for message in body["messages"])
         call = Call(role_by_prompt().get(system, system), user)
         self.calls.append(call)
-        self.arrived.set()
-        time.sleep(self.delay_seconds)
         said = self.script(call)
         if isinstance(said, Failure):
             return said.status, {"error": {"message": said.message}}
@@ -127,8 +121,8 @@ def role_by_prompt() -> dict[str, str]:
 
 
 @contextmanager
-def serving(script: Script = honest, delay_seconds: float = 0.0) -> Iterator[Server]:
-    server = Server(script, delay_seconds)
+def serving(script: Script = honest) -> Iterator[Server]:
+    server = Server(script)
 
     class Answering(Handler):
         def do_GET(self) -> None:
