@@ -1,7 +1,8 @@
 """What several processes cost and bring on this machine: an update shared by 1, 2 and 4 of them, rollouts through Ray
-actors against rollouts in this process, and the time lost to one actor that is killed.
+actors against rollouts in this process, the time lost to one actor that is killed, and whole runs of 1, 2 and 4
+learners by torchrun and by Ray beside the same run in this process.
 
-    python benchmarks/cluster.py [--calls 64] [--questions 24]
+    python benchmarks/cluster.py [--calls 64] [--questions 24] [--only updates|rollouts|runs]
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ from jade.cli.index import index_documents
 from jade.config import BackboneConfig, Config, LearnConfig, SamplingConfig
 from jade.corpus.world import make_world, write_world
 from jade.engine.rollout import Job, rollout
+from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.open import open_run
 from jade.learn.policy import load_policy
 from jade.learn.questions import read_question_file
 from jade.learn.sampler import publish
+from jade.learn.show import Silent
 from jade.learn.tiny import TinySize, make_tiny_model
 from jade.learn.transitions import Experience
 from jade.team.crew import open_crew
@@ -155,6 +159,65 @@ def measure_rollouts(config: Config, num_questions: int) -> Iterator[dict[str, A
         yield {"where": "2 actors, one killed half way", **_row(lost, len(jobs)), "lost": round(lost - seconds, 2)}
 
 
+RUNS = (("torchrun", 1), ("torchrun", 2), ("torchrun", 4), ("ray", 1), ("ray", 2), ("ray", 4))
+SHOWN = ("reward", "policy", "value", "gradient_norm")
+
+
+def measure_runs(config: Config, folder: Path) -> Iterator[dict[str, Any]]:
+    """The last figures of each run, and the most by which one of any iteration differs from this process's."""
+    from jade.cluster.launch import train_on
+    from jade.cluster.member import Task
+
+    started = time.perf_counter()
+    asyncio.run(_train_here(config, folder / "local"))
+    alone = figures_in(folder / "local")
+    yield {"backend": "local", "learners": 1, **_last(alone), "seconds": round(time.perf_counter() - started, 1)}
+    for backend, learners in RUNS:
+        out, started = folder / f"{backend}-{learners}", time.perf_counter()
+        train_on(backend, Task(config, out), Silent(), learners)
+        seconds, found = time.perf_counter() - started, figures_in(out)
+        differs = max(
+            abs(row[name] - same[name]) / max(abs(same[name]), 1e-3)
+            for row, same in zip(found, alone, strict=True)
+            for name in SHOWN
+        )
+        yield {
+            "backend": backend,
+            "learners": learners,
+            **_last(found),
+            "differs": differs,
+            "seconds": round(seconds, 1),
+        }
+
+
+async def _train_here(config: Config, folder: Path) -> None:
+    async with open_run(config, folder, Silent()) as run:
+        await run.train()
+
+
+def figures_in(folder: Path) -> list[dict[str, Any]]:
+    return list(read_journal(folder, "iteration"))
+
+
+def _last(rows: Sequence[dict[str, Any]]) -> Figures:
+    return {name: rows[-1][name] for name in SHOWN}
+
+
+def as_short_run(config: Config, iterations: int) -> Config:
+    """A few questions an iteration, every batch the same in every run."""
+    learn = {
+        "iterations": iterations,
+        "questions_per_iteration": 8,
+        "ppo": {"learning_rate": 1e-4, "minibatches": 2},
+        "guard": {"max_kl": 50.0, "max_entropy": 20.0},
+    }
+    settings = config.model_dump(mode="json")
+    settings["backbone"] |= {"inline": True}
+    settings["retrieval"] |= {"inline": True}
+    settings["learn"] |= learn
+    return Config.model_validate(settings)
+
+
 class _Killer:
     """Kills a process some time after work has begun."""
 
@@ -202,17 +265,21 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=24)
     parser.add_argument("--width", type=int, default=256, help="of the model, which is made for this")
     parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--only", choices=("updates", "rollouts"))
+    parser.add_argument("--iterations", type=int, default=3, help="of a whole run")
+    parser.add_argument("--only", choices=("updates", "rollouts", "runs"))
     options = parser.parse_args()
     print(json.dumps({"cores": os.cpu_count(), "load": os.getloadavg()[0]}), flush=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         size = TinySize(width=options.width, layers=options.layers, heads=8, key_value_heads=4)
         model = make_tiny_model(folder / "model", ["Who wrote the book? <answer>Ada</answer>"] * 20, size)
-        if options.only != "rollouts":
+        if options.only in (None, "updates"):
             show(measure_updates(model, options.calls))
-        if options.only != "updates":
-            show(measure_rollouts(make_config(folder, model), options.questions))
+        config = make_config(folder, model)
+        if options.only in (None, "rollouts"):
+            show(measure_rollouts(config, options.questions))
+        if options.only in (None, "runs"):
+            show(measure_runs(as_short_run(config, options.iterations), folder))
 
 
 if __name__ == "__main__":

@@ -129,6 +129,15 @@ class TestWithRay:
         with pytest.raises(ConfigError, match=complaint), grown(config, 2, 1, lambda: {"CPU": 2.0}):
             pytest.fail("there is no room")
 
+    def test_where_vllm_does_the_rollouts_every_gpu_can_be_a_learners(self, config: Config) -> None:
+        from jade.cluster.ray_room import make_room, num_actors
+
+        served = Config.model_validate(merge(config.model_dump(), {"learn": {"vllm": {"urls": ["http://gpu:8000"]}}}))
+        assert num_actors(served, 4) == 0
+        assert make_room(served, 4, num_actors(served, 4), {"CPU": 8.0, "GPU": 4.0}).gpus_per_learner == 1.0
+        with pytest.raises(ConfigError, match="4 learners and 4 actors need 8 GPUs and 4 are free"):
+            make_room(config, 4, num_actors(config, 4), {"CPU": 8.0, "GPU": 4.0})
+
     def test_a_cluster_that_grows_is_asked_and_waited_for_and_let_go_again(
         self, config: Config, monkeypatch: pytest.MonkeyPatch
     ) -> None:

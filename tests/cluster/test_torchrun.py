@@ -56,8 +56,11 @@ def placed_by_torchrun(task: Task, workers: int) -> set[str]:
 
 
 def test_processes_that_torchrun_has_started_take_their_places(config: Config, here: Path, tmp_path: Path) -> None:
-    assert placed_by_torchrun(Task(config, tmp_path / "placed"), 2) == {"3 iterations"}
-    assert same_within_rounding(tmp_path / "placed", here)
+    task = Task(config, tmp_path / "placed")
+    assert placed_by_torchrun(task, 2) == {"3 iterations"}
+    assert same_within_rounding(task.folder, here)
+    (said,) = placed_by_torchrun(task, 2)
+    assert "holds a run already" in said
 
 
 def test_too_little_memory_is_said_by_every_process_that_torchrun_has_started(config: Config, tmp_path: Path) -> None:

@@ -68,12 +68,17 @@ class Room:
 @contextmanager
 def connected(config: Config, workers: int, address: str | None) -> Iterator[Room]:
     """A cluster that has all a run needs: the one that this process is in already, one at an address, or a new one."""
-    actors = config.cluster.actors or workers
+    actors = num_actors(config, workers)
     with _inside(config, workers, actors, address), grown(config, workers, actors) as room:
         machines = survey(limited=address is not None)
         check_versions(installed_versions(), machines)
         check_memory(config, machines, workers, actors)
         yield room
+
+
+def num_actors(config: Config, learners: int) -> int:
+    """Where vLLM servers do the rollouts there are none, and they take no GPU."""
+    return 0 if config.learn.vllm.urls else config.cluster.actors or learners
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         written.write_text(dump_config(config), encoding="utf-8")
         return
-    if not resume and Checkpoints(folder / "checkpoints").newest() is not None:
+    if not resume and Checkpoints(folder / "checkpoints").all():
         raise ConfigError(f"--out: {folder} holds a run already; give --resume to go on with it, or another folder")
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
