@@ -1,4 +1,4 @@
-"""The Ray Serve application of a corpus in shards. Needs Ray Serve: pip install 'ray[serve]' (make verl-env has it)."""
+"""The Ray Serve application of a corpus in shards."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import httpx
 import pytest
 
 # Its proxy is given 5 s to be there, and a busy machine takes longer.
-os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "120"
-MISSING = "Ray Serve is not installed; pip install 'ray[serve]'"
+os.environ["RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S"] = "600"
+PATIENCE_SECONDS = 600
+MISSING = "Ray Serve is not installed: pip install 'jade-team[ray]'"
 serve = pytest.importorskip("ray.serve", reason=MISSING, exc_type=ImportError)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -41,7 +42,7 @@ def url(index: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     try:
         serve.start(http_options={"host": "127.0.0.1", "port": port})
         serve.run(application({"index": str(index), "groups": "2"}))
@@ -53,14 +54,14 @@ def url(index: Path) -> Iterator[str]:
 
 def test_groups_of_shards_behind_ray_serve_answer_as_one_index(url: str, index: Path) -> None:
     body = {"queries": QUERIES, "topk": 3, "return_scores": True}
-    answer = httpx.post(f"{url}/retrieve", json=body, timeout=60).json()["result"]
+    answer = httpx.post(f"{url}/retrieve", json=body, timeout=PATIENCE_SECONDS).json()["result"]
     found = [[(item["document"]["id"], item["score"]) for item in one] for one in answer]
     here = asyncio.run(open_retriever(RetrievalConfig(index=str(index), inline=True)).search(QUERIES, 3))
     assert found == [[(passage.id, passage.score) for passage in one] for one in here]
 
 
 def test_a_bad_request_is_refused_as_the_server_refuses_it(url: str) -> None:
-    answer = httpx.post(f"{url}/retrieve", json={"queries": "no list"}, timeout=60)
+    answer = httpx.post(f"{url}/retrieve", json={"queries": "no list"}, timeout=PATIENCE_SECONDS)
     assert answer.status_code == 422
     assert "queries" in answer.json()["error"]
-    assert httpx.get(f"{url}/health", timeout=60).json()["status"] == "ok"
+    assert httpx.get(f"{url}/health", timeout=PATIENCE_SECONDS).json()["status"] == "ok"
