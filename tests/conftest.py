@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, settings
 
 from patience import PATIENCE_SECONDS
 
-settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("steady")
 
 for limit in ("connect", "read", "write", "pool"):

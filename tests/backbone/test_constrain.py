@@ -79,7 +79,7 @@ async def test_free_requests_beside_a_constrained_one_are_not_touched() -> None:
     assert beside.logprobs == pytest.approx(alone.logprobs, abs=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), min_size=1, max_size=4, unique=True))
 def test_any_texts_can_be_choices_and_a_random_walk_ends_in_one(choices: list[str]) -> None:
     matcher = ChoiceGrammars(TOKENIZER, 320, {2}).start(choices)

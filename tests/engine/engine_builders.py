@@ -79,6 +79,19 @@ def script(**lines: Line) -> Script:
     return Script({**DEFAULT_LINES, **lines})
 
 
+class Meeting(ScriptedBackbone):
+    """No answer is written before so many are being written at the same time."""
+
+    def __init__(self, voice: Script, num_together: int) -> None:
+        super().__init__(voice)
+        self._everyone_is_here = asyncio.Barrier(num_together)
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        if prompt.role == "AG":
+            await self._everyone_is_here.wait()
+        return await super().generate(prompt, sampling)
+
+
 @dataclass
 class Library:
     """A few passages, found whatever is asked; it remembers the queries."""

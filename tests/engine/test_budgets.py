@@ -11,6 +11,7 @@ from engine_builders import (
     ROOT_QUESTION,
     Library,
     Line,
+    Meeting,
     Script,
     answer,
     by_question,
@@ -216,16 +217,8 @@ async def test_a_child_may_use_what_its_siblings_leave() -> None:
 
 
 async def test_children_within_their_shares_do_not_wait_for_each_other() -> None:
-    everyone_is_here = asyncio.Barrier(4)
-
-    class Meeting(ScriptedBackbone):
-        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-            if prompt.role == "AG":
-                await everyone_is_here.wait()
-            return await super().generate(prompt, sampling)
-
     voice = splitting("QDP", QDP=split("a?", "b?", "c?", "d?"))
-    working = solve(ROOT_QUESTION, crew(Meeting(voice), retrievals=4, rounds=5, calls=10))
+    working = solve(ROOT_QUESTION, crew(Meeting(voice, 4), retrievals=4, rounds=5, calls=10))
     trace = await asyncio.wait_for(working, timeout=PATIENCE_SECONDS)
     assert (trace.stopped, trace.usage.calls) == ("", 10 + 1)
 

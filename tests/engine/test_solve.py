@@ -13,6 +13,7 @@ from engine_builders import (
     ROMANCE,
     ROOT_QUESTION,
     Library,
+    Meeting,
     answer,
     asked,
     by_question,
@@ -115,15 +116,7 @@ async def test_parallel_children_do_not_see_each_other() -> None:
 
 
 async def test_parallel_children_really_work_at_the_same_time() -> None:
-    everyone_is_here = asyncio.Barrier(4)
-
-    class Meeting(ScriptedBackbone):
-        async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-            if prompt.role == "AG":
-                await everyone_is_here.wait()
-            return await super().generate(prompt, sampling)
-
-    voice = Meeting(script(QDP=split("a?", "b?", "c?", "d?")))
+    voice = Meeting(script(QDP=split("a?", "b?", "c?", "d?")), 4)
     config = TeamConfig(workflows=("QDP",), child_workflows=("AG",))
     trace = await asyncio.wait_for(solve(ROOT_QUESTION, crew(voice, team=config)), timeout=PATIENCE_SECONDS)
     assert trace.error is None

@@ -45,10 +45,10 @@ def theirs(said: str, golds: list[str]) -> tuple[float, float]:
     return float(scores["exact_match"]) / 100, float(scores["f1"]) / 100
 
 
-def test_exact_match_and_f1_agree_with_torchmetrics_on_ten_thousand_pairs() -> None:
+def test_exact_match_and_f1_agree_with_torchmetrics_on_two_thousand_pairs() -> None:
     source = random.Random(20240607)
     compared = 0
-    while compared < 10_000:
+    while compared < 2_000:
         said, golds = random_text(source), [random_text(source) for _ in range(source.randint(1, 3))]
         if said.strip():
             compared += 1
