@@ -6,8 +6,9 @@
 # Run it where `data/` is (see runs/joint.toml):
 #   runs/rows.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 #   ROWS="search-r1 jade" runs/rows.sh out/rows "0 1" 200 --set learn.iterations=40
-# Killed and started again, it goes on where it was. Other settings: JADE, WARM and TRAIN (config files), DATA, INDEX,
-# BENCHMARKS, BATCH, UNTRAINED (methods measured on the warm start).
+# Killed and started again, it goes on where it was. JOBS=3 works three rows at a time on one GPU, each into a log of its
+# own. Other settings: JADE, WARM and TRAIN (config files), DATA, INDEX, BENCHMARKS, BATCH, UNTRAINED (methods measured on
+# the warm start).
 set -eu
 if [ $# -lt 1 ]; then
   sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
@@ -15,7 +16,7 @@ if [ $# -lt 1 ]; then
 fi
 out=$1 seeds=${2:-0} limit=${3:-200}
 [ $# -gt 3 ] && shift 3 || shift $#
-jade=${JADE:-jade} batch=${BATCH:-384} team="P QDS QDP QR DS AG AS"
+jade=${JADE:-jade} jobs=${JOBS:-1} batch=${BATCH:-256} team="P QDS QDP QR DS AG AS"
 # One context holds all searches of Search-R1; every other prompt holds one.
 short=1280 long=3072
 
@@ -90,16 +91,37 @@ test_on() { # NAME METHODS MODEL [options]
     --model "$model" --limit "$limit" --out "$out/test/$name" --concurrency 512 --set "backbone.max_batch=$batch" "$@"
 }
 
+work() { # ROW SEED [options]: its training and its test
+  train "$@"
+  # shellcheck disable=SC2046
+  test_on "$1-$2" "$1" "$out/model/$1-$2" --set "backbone.max_prompt_tokens=$(room "$1")" $(frozen "$1")
+}
+
+join() { # PID...: wait for all of them; whoever failed has said why in its log
+  for pid in "$@"; do
+    wait "$pid" || failed=1
+  done
+  [ -z "${failed:-}" ] || { echo "a row failed: see $out/log" >&2; exit 1; }
+}
+
 warm_up
-arms=""
+arms="" running=""
+mkdir -p "$out/log"
 for seed in $seeds; do
   for row in ${ROWS:-rrr bgm mmoa-rag adaptive-rag search-r1 mao-arag executors-only jade}; do
-    train "$row" "$seed" "$@"
-    # shellcheck disable=SC2046
-    test_on "$row-$seed" "$row" "$out/model/$row-$seed" --set "backbone.max_prompt_tokens=$(room "$row")" $(frozen "$row")
     arms="$arms $row=$out/test/$row-$seed"
+    if [ "$jobs" -eq 1 ]; then
+      work "$row" "$seed" "$@"
+      continue
+    fi
+    work "$row" "$seed" "$@" >"$out/log/$row-$seed.log" 2>&1 &
+    running="$running $!"
+    # shellcheck disable=SC2086  # one word for each process
+    [ "$(echo $running | wc -w)" -lt "$jobs" ] || { join $running; running=""; }
   done
 done
+# shellcheck disable=SC2086
+join $running
 test_on warm-start "${UNTRAINED:-no-retrieval,vanilla-rag,search-r1,jade}" "$out/start" --set "backbone.max_prompt_tokens=$long"
 # shellcheck disable=SC2086
 $jade report $arms "$out/test/warm-start" --out "$out/report"

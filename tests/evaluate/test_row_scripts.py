@@ -93,6 +93,25 @@ def test_rows_and_seeds_can_be_chosen(tmp_path: Path) -> None:
     assert outs == ["rrr-4", "jade-4", "rrr-5", "jade-5"]
 
 
+def test_several_rows_at_a_time_do_the_same_work(tmp_path: Path) -> None:
+    one_by_one = would_run("rows.sh", tmp_path / "out", "0", 5)
+    shown = would_run("rows.sh", tmp_path / "out", "0", 5, JOBS="3")
+    logs = [log.read_text().splitlines() for log in (tmp_path / "out/log").glob("*.log")]
+    assert len(logs) == len(TRAINED)
+    assert sorted([*shown, *(line.split(" ") for log in logs for line in log)]) == sorted(one_by_one)
+    assert shown[-1] == one_by_one[-1]
+
+
+def test_a_row_that_fails_ends_the_script_and_names_its_log(tmp_path: Path) -> None:
+    jade = tmp_path / "jade"
+    jade.write_text("#!/bin/sh\ncase $*\tin *train/bgm*) exit 3 ;; esac\n")
+    jade.chmod(0o755)
+    environment = os.environ | {"JADE": str(jade), "JOBS": "4"}
+    done = subprocess.run([RUNS / "rows.sh", tmp_path], capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert done.stderr == f"a row failed: see {tmp_path}/log\n"
+
+
 def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None:
     calls = would_run("variants.sh", "data", "index", tmp_path, 50, "warm=a", "trained=b", "--", "--concurrency", 9)
     assert [call[0] for call in calls] == ["eval", "eval", "report"]
