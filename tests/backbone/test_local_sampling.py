@@ -9,7 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jade.backbone.local_runner import draw_for
 from jade.backbone.local_sampling import Draw, draw_tokens, invert_cdf, keep_nucleus, seed_word, uniforms
+from jade.types import Sampling
 
 
 def splitmix64(word: int) -> int:
@@ -81,6 +83,31 @@ def test_a_row_is_drawn_the_same_alone_and_among_others() -> None:
         token, alone = draw_tokens(logits[one], temperature[one], top_p[one], uniform, Draw.NUCLEUS)
         assert token.item() == together[row].item()
         assert alone.item() == pytest.approx(logp[row].item(), abs=1e-6)
+
+
+def test_the_cheaper_ways_of_drawing_draw_what_the_dearest_does() -> None:
+    torch.manual_seed(5)
+    logits, uniform = torch.randn(6, 300), uniforms(torch.arange(6), torch.zeros(6, dtype=torch.long))
+    temperature, top_p = torch.tensor([0.0, 0.0, 0.0, 0.7, 1.0, 1.5]), torch.ones(6)
+    rows = {Draw.GREEDY: slice(3), Draw.FULL: slice(3, 6), Draw.MIXED: slice(6)}
+    token, logp = draw_tokens(logits, temperature, top_p, uniform, Draw.NUCLEUS)
+    for how, some in rows.items():
+        cheap, cheap_logp = draw_tokens(logits[some], temperature[some], top_p[some], uniform[some], how)
+        assert torch.equal(cheap, token[some])
+        torch.testing.assert_close(cheap_logp, logp[some], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("samplings", "how"),
+    [
+        ([Sampling(0.0), Sampling(0.0, top_p=0.5)], Draw.GREEDY),
+        ([Sampling(0.5), Sampling(1.0)], Draw.FULL),
+        ([Sampling(0.5), Sampling(0.0, top_p=0.5)], Draw.MIXED),
+        ([Sampling(0.5, top_p=0.9), Sampling(0.0)], Draw.NUCLEUS),
+    ],
+)
+def test_a_batch_is_drawn_in_the_cheapest_way_that_serves_it(samplings: list[Sampling], how: Draw) -> None:
+    assert draw_for(iter(samplings)) is how
 
 
 def test_log_probs_are_those_of_the_tempered_distribution_and_of_temperature_one_when_greedy() -> None:

@@ -12,7 +12,7 @@ from jade.backbone.local import LocalBackbone, load_model
 from jade.backbone.weights import SHIPPED, default_cache
 from jade.types import Generation, Prompt, Sampling
 
-COUNTRIES = ("France", "Spain", "Peru", "Japan", "Kenya", "Cuba")
+COUNTRIES = ("France", "Japan", "Peru", "Cuba")
 PROMPTS = [
     Prompt("AG", "You answer questions about geography in one short sentence.", f"What is the capital of {name}?")
     for name in COUNTRIES
@@ -36,11 +36,11 @@ async def answers(loaded: tuple[Any, Any], prompts: list[Prompt], **settings: An
 
 async def test_greedy_answers_are_the_same_alone_and_in_a_batch_and_true(smollm2: tuple[Any, Any]) -> None:
     together = await answers(smollm2, PROMPTS)
-    alone = [await answers(smollm2, [prompt]) for prompt in PROMPTS[:3]]
-    assert [generation.token_ids for generation in together[:3]] == [one.token_ids for (one,) in alone]
+    alone = [await answers(smollm2, [prompt]) for prompt in PROMPTS[:2]]
+    assert [generation.token_ids for generation in together[:2]] == [one.token_ids for (one,) in alone]
     assert "Paris" in together[0].text
-    assert "Tokyo" in together[3].text
-    assert all(generation.finish == "stop" for generation in (together[0], together[3]))
+    assert "Tokyo" in together[1].text
+    assert all(generation.finish == "stop" for generation in together[:2])
 
 
 def test_its_chat_format_is_the_published_one(smollm2: tuple[Any, Any]) -> None:

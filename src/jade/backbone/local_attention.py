@@ -40,7 +40,7 @@ class Layout(Protocol):
         ...
 
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        """Attend, where the new keys and values have been stored already (by a fused kernel, on a GPU)."""
+        """Attend, where the new keys and values have been stored already."""
         ...
 
 
@@ -67,8 +67,7 @@ class PrefillLayout:
         shift = torch.tensor([span.num_before - span.start for span in spans]).repeat_interleave(lengths)
         self.position_N = sent(torch.arange(spans[-1].stop) + shift, kv.device)
         self.slot_N = sent(torch.tensor([span.slot for span in spans]).repeat_interleave(lengths), kv.device)
-        ones = [torch.ones(span.stop - span.start, span.num_seen, dtype=torch.bool, device=kv.device) for span in spans]
-        self._masks = [mask.tril(span.num_before) for mask, span in zip(ones, spans, strict=True)]
+        self._biases = [_causal_bias(span, kv) for span in spans]
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         _store(self, layer, k_NKD, v_NKD)
@@ -77,11 +76,11 @@ class PrefillLayout:
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         keys, values = self.kv[layer]
         out_NHD = torch.empty_like(q_NHD)
-        for span, mask in zip(self._spans, self._masks, strict=True):
+        for span, bias in zip(self._spans, self._biases, strict=True):
             q = q_NHD[None, span.start : span.stop].transpose(1, 2)
             k = keys[None, span.slot, : span.num_seen].transpose(1, 2)
             v = values[None, span.slot, : span.num_seen].transpose(1, 2)
-            out = sdpa(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)
+            out = sdpa(q, k, v, attn_mask=bias, scale=scale, enable_gqa=True)
             out_NHD[span.start : span.stop] = out[0].transpose(0, 1)
         return out_NHD
 
@@ -125,16 +124,25 @@ class DecodeLayout:
         return bias_BP.masked_fill_(~seen_BP, -torch.inf)[:, None, None]
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
-        num_rows, num_heads, head_size = q_NHD.shape
         _store(self, layer, k_NKD, v_NKD)
-        keys, values = self.kv[layer, :, :num_rows]
+        return self._look_at_all(layer, q_NHD, scale)
+
+    @functools.cached_property
+    def _sides(self) -> Sequence[Tensor]:
+        """Keys and values [B, K, P, D] of one layer after the other."""
+        used = self.kv[:, :, : self.position_N.shape[0], : self._num_positions]
+        return used.transpose(3, 4).flatten(0, 1).unbind(0)
+
+    def _look_at_all(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        """Every row at as many positions as the longest has, under a mask."""
+        k_BKPD, v_BKPD = self._sides[2 * layer : 2 * layer + 2]
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
-        q_BKGD = q_NHD.reshape(num_rows, k_NKD.shape[1], -1, head_size)
-        k_BKPD, v_BKPD = (one[:, : self._num_positions].transpose(1, 2) for one in (keys, values))
-        out_BKGD = _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale)
-        return out_BKGD.reshape(num_rows, num_heads, head_size)
+        q_BKGD = q_NHD.unflatten(1, (k_BKPD.shape[1], -1))
+        return _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale).reshape(q_NHD.shape)
 
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        if not self.kv.is_cuda:
+            return self._look_at_all(layer, q_NHD, scale)
         from jade.backbone.local_kernels import attend_one
 
         assert self._done_S is not None
@@ -161,6 +169,13 @@ def slot_attention(
         raise BackboneFailed(f"this model's attention uses {unsupported[0]}, which the local backbone cannot serve")
     q_NHD, k_NKD, v_NKD = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     return jade_layout.attend(module.layer_idx, q_NHD, k_NKD, v_NKD, scaling)[None], None
+
+
+def _causal_bias(span: Span, kv: Tensor) -> Tensor:
+    """What is added to the scores of a request: nothing, or minus infinity where a token would see a later one. Made
+    once for all layers; from a mask of truth values each of them would make it anew."""
+    hidden = torch.full((span.stop - span.start, span.num_seen), -torch.inf, dtype=kv.dtype, device=kv.device)
+    return hidden.triu(span.num_before + 1)
 
 
 def _masked(q_BKGD: Tensor, k_BKPD: Tensor, v_BKPD: Tensor, bias_B11P: Tensor, scale: float | None) -> Tensor:

@@ -25,13 +25,15 @@ FAMILIES = ("llama", "qwen2")
 """Model types whose layers are exactly: norm, attention with rotated halves, norm, gated SiLU."""
 
 
+def is_known_kind(config: Any) -> bool:
+    return bool(config.model_type in FAMILIES and config.hidden_act == "silu")
+
+
 def can_fuse(model: Any) -> bool:
-    config = model.config
     return bool(
         model.device.type == "cuda"
         and model.dtype in (torch.bfloat16, torch.float16)
-        and config.model_type in FAMILIES
-        and config.hidden_act == "silu"
+        and is_known_kind(model.config)
         and importlib.util.find_spec("triton")
     )
 

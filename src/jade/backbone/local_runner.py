@@ -16,6 +16,7 @@ from torch import Tensor
 
 from jade.backbone.local_adapters import AdapterSet
 from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
+from jade.backbone.local_cpu import CpuDecoder, can_run_on_cpu
 from jade.backbone.local_fused import FusedDecoder, can_fuse
 from jade.backbone.local_graphs import DecodeGraphs, PrefillGraphs, row_bucket
 from jade.backbone.local_packing import pack, packed_rows
@@ -52,7 +53,7 @@ class Runner:
         self._no_mask = torch.empty(1, 1, 1, 1, device=self.device)
         self._graphs = DecodeGraphs() if self.device.type == "cuda" else None
         self._prefills = PrefillGraphs() if self.device.type == "cuda" and capture_prefill else None
-        self._fused = FusedDecoder(model) if fuse and can_fuse(model) else None
+        self._fused = _fused(model) if fuse else None
         self.adapters = AdapterSet(model)
         self.vocabulary_size = int(model.get_output_embeddings().weight.shape[0])
         self.max_positions = int(model.config.max_position_embeddings)
@@ -131,7 +132,8 @@ class Runner:
 
     def _record(self, slots: Slots, row_B: Tensor, logits_BV: Tensor, how: Draw, allowed_BV: Tensor | None) -> None:
         """Draw, and write down what was drawn; rows that are done stay as they are."""
-        if self._fused is not None and how is not Draw.NUCLEUS and allowed_BV is None:
+        drawn_at_once = how is not Draw.NUCLEUS and allowed_BV is None
+        if self._fused and self._fused.draw_and_record and drawn_at_once:
             return self._fused.draw_and_record(logits_BV, row_B, slots, self._eos)
         logits_BV = logits_BV.float()
         if allowed_BV is not None:
@@ -148,12 +150,22 @@ class Runner:
         slots.done[row_B] |= ended_B
 
 
+def _fused(model: Any) -> FusedDecoder | CpuDecoder | None:
+    """The model in fewer operations than its own layers take, where it is of a known kind."""
+    if can_run_on_cpu(model):
+        return CpuDecoder(model)
+    return FusedDecoder(model) if can_fuse(model) else None
+
+
 def draw_for(samplings: Iterable[Sampling]) -> Draw:
     """The cheapest way of drawing that serves all of these."""
-    drawn = [sampling for sampling in samplings if sampling.temperature > 0]
+    all_of_them = list(samplings)
+    drawn = [sampling for sampling in all_of_them if sampling.temperature > 0]
     if not drawn:
         return Draw.GREEDY
-    return Draw.NUCLEUS if any(sampling.top_p < 1 for sampling in drawn) else Draw.FULL
+    if any(sampling.top_p < 1 for sampling in drawn):
+        return Draw.NUCLEUS
+    return Draw.FULL if len(drawn) == len(all_of_them) else Draw.MIXED
 
 
 def _enter(slots: Slots, admitted: Sequence[Admission]) -> Tensor:

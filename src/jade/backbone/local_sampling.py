@@ -30,7 +30,11 @@ class Draw(Enum):
     """What a batch needs: the cheapest of these that serves all its rows."""
 
     GREEDY = "greedy"
+    """The likeliest token of every row."""
     FULL = "full"
+    """Every row from the whole vocabulary."""
+    MIXED = "mixed"
+    """Some rows the one, some the other."""
     NUCLEUS = "nucleus"
 
 
@@ -38,16 +42,21 @@ def draw_tokens(
     logits_BV: Tensor, temperature_B: Tensor, top_p_B: Tensor, uniform_B: Tensor, how: Draw
 ) -> tuple[Tensor, Tensor]:
     """One token a row and its log-prob (see the module's docstring)."""
+    if how is Draw.GREEDY:
+        top_B, token_B = logits_BV.float().max(dim=-1)
+        return token_B, top_B - logits_BV.float().logsumexp(dim=-1)
     greedy_B = temperature_B == 0
     scale_B = temperature_B + greedy_B  # a greedy row is scaled by one
-    logp_BV = (logits_BV.float() / scale_B[:, None]).log_softmax(dim=-1)
-    token_B = logp_BV.argmax(dim=-1)
-    if how is not Draw.GREEDY:
-        prob_BV = logp_BV.exp()
-        if how is Draw.NUCLEUS:
-            prob_BV = keep_nucleus(prob_BV, top_p_B)
-        token_B = torch.where(greedy_B, token_B, invert_cdf(prob_BV, uniform_B))
-    return token_B, logp_BV.gather(1, token_B[:, None])[:, 0]
+    prob_BV = (logits_BV.float() / scale_B[:, None]).softmax(dim=-1)
+    kept_BV = keep_nucleus(prob_BV, top_p_B) if how is Draw.NUCLEUS else prob_BV
+    token_B = invert_cdf(kept_BV, uniform_B)
+    if how is not Draw.FULL:
+        token_B = torch.where(greedy_B, logits_BV.argmax(dim=-1), token_B)
+    return token_B, _at(prob_BV, token_B).log()
+
+
+def _at(values_BV: Tensor, token_B: Tensor) -> Tensor:
+    return values_BV.gather(1, token_B[:, None])[:, 0]
 
 
 def invert_cdf(weight_BV: Tensor, uniform_B: Tensor) -> Tensor:
@@ -57,7 +66,8 @@ def invert_cdf(weight_BV: Tensor, uniform_B: Tensor) -> Tensor:
     vocabulary is written. In float64, where sums stay far finer than the 32 bits of the uniform.
     """
     size = weight_BV.shape[1]
-    weight_BV = torch.nn.functional.pad(weight_BV, (0, -size % BLOCK))
+    if size % BLOCK:
+        weight_BV = torch.nn.functional.pad(weight_BV, (0, -size % BLOCK))
     block_BNW = weight_BV.view(weight_BV.shape[0], -1, BLOCK)
     cdf_BN = block_BNW.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
     target_B1 = uniform_B[:, None] * cdf_BN[:, -1:]

@@ -1,0 +1,131 @@
+"""Requests join and leave a running batch, and none notices the others; no thread or loop is left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from backbone_builders import make_model, make_prompt
+from local_builders import (
+    ENDLESS,
+    MODES,
+    PROMPTS,
+    TOKENIZER,
+    alone,
+    first_step,
+    make_endless,
+    opened,
+    together,
+)
+
+from jade.backbone.base import Backbone
+from jade.backbone.local import LocalBackbone
+from jade.errors import BackboneFailed
+from jade.types import Generation, Sampling
+from patience import PATIENCE_SECONDS
+
+
+async def test_a_request_joins_while_another_runs_and_leaves_before_it() -> None:
+    async with opened(make_model(ends=False), inline=True) as backbone:  # so that the loop sees every step
+        long = asyncio.create_task(backbone.generate(PROMPTS[0], Sampling(max_tokens=80)))
+        await first_step(backbone)
+        short = await backbone.generate(PROMPTS[1], Sampling(max_tokens=3))
+        assert not long.done()
+        assert backbone.counts.largest_batch == 2
+        assert len((await long).token_ids) == 80
+    assert short.token_ids == (await alone(PROMPTS[1], Sampling(max_tokens=3), make_model(ends=False))).token_ids
+
+
+async def test_no_more_requests_run_at_once_than_max_batch() -> None:
+    async with opened(max_batch=2, inline=True) as backbone:
+        found = await together(backbone, lambda i: Sampling(max_tokens=6 + i))
+        assert backbone.counts.largest_batch == 2
+    async with opened() as free:
+        assert [g.token_ids for g in found] == [
+            g.token_ids for g in await together(free, lambda i: Sampling(max_tokens=6 + i))
+        ]
+
+
+@MODES
+async def test_cancelled_requests_free_their_places_for_those_who_wait(inline: bool) -> None:
+    async with opened(make_endless(), max_batch=2, inline=inline) as backbone:
+        endless = [asyncio.create_task(backbone.generate(p, ENDLESS)) for p in PROMPTS[:4]]
+        await first_step(backbone)
+        patient = asyncio.create_task(backbone.generate(PROMPTS[5], Sampling(max_tokens=5)))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not patient.done()
+        for task in endless:
+            task.cancel()
+        found = await asyncio.wait_for(patient, PATIENCE_SECONDS)
+        ends = await asyncio.gather(*endless, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ends)
+        steps = backbone.counts.decode_steps
+        again = await backbone.generate(PROMPTS[5], Sampling(max_tokens=5))
+        assert backbone.counts.decode_steps - steps <= 10
+    assert found.token_ids == again.token_ids
+
+
+async def test_reading_late_reports_changes_when_slots_are_free_and_nothing_else() -> None:
+    """As on a GPU, where several steps are under way before the host looks; here requests outnumber the slots."""
+    settings = {"max_batch": 3, "steps_per_check": 3, "inline": True}
+    async with opened(make_model(seed=3), reports_behind=1, **settings) as late:
+        found = await together(late, lambda i: Sampling(1.0, max_tokens=4 + 2 * i, seed=i))
+        again = await together(late, lambda i: Sampling(1.0, max_tokens=4 + 2 * i, seed=i))
+    async with opened(make_model(seed=3), max_batch=3, inline=True) as prompt:
+        expected = await together(prompt, lambda i: Sampling(1.0, max_tokens=4 + 2 * i, seed=i))
+    assert [g.token_ids for g in found] == [g.token_ids for g in again] == [g.token_ids for g in expected]
+
+
+async def test_late_reports_of_requests_that_were_cancelled_are_ignored() -> None:
+    async with opened(make_endless(), max_batch=2, steps_per_check=4, reports_behind=1) as backbone:
+        endless = [asyncio.create_task(backbone.generate(p, ENDLESS)) for p in PROMPTS[:2]]
+        await first_step(backbone)
+        for task in endless:
+            task.cancel()
+        found = await asyncio.wait_for(backbone.generate(PROMPTS[5], Sampling(max_tokens=5)), PATIENCE_SECONDS)
+    assert found.token_ids == (await alone(PROMPTS[5], Sampling(max_tokens=5), make_endless())).token_ids
+
+
+async def test_inline_batches_are_the_same_in_every_run_to_the_last_bit() -> None:
+    async def run() -> list[Generation]:
+        async with opened(inline=True) as backbone:
+            first = await together(backbone, lambda i: Sampling(1.0, max_tokens=5 + i, seed=i))
+            follow = [make_prompt(generation.text) for generation in first]
+            second = await asyncio.gather(
+                *(backbone.generate(p, Sampling(1.0, max_tokens=7, seed=i)) for i, p in enumerate(follow))
+            )
+            assert threading.active_count() == num_threads
+            return first + list(second)
+
+    num_threads = threading.active_count()
+    one, two = await run(), await run()
+    assert [(g.token_ids, g.logprobs) for g in one] == [(g.token_ids, g.logprobs) for g in two]
+
+
+@MODES
+def test_one_backbone_serves_one_event_loop_after_another(inline: bool) -> None:
+    backbone = LocalBackbone(make_model(), TOKENIZER, device="cpu", inline=inline)
+    asked = [asyncio.run(backbone.generate(PROMPTS[0], Sampling(max_tokens=5))) for _ in range(2)]
+    asyncio.run(backbone.update_weights({}, version=3))
+    asked.append(asyncio.run(backbone.generate(PROMPTS[0], Sampling(max_tokens=5))))
+    asyncio.run(backbone.close())
+    assert len({generation.token_ids for generation in asked}) == 1
+    assert [generation.policy_version for generation in asked] == [0, 0, 3]
+
+
+@MODES
+async def test_closing_answers_everyone_who_waits_and_may_be_done_twice(inline: bool) -> None:
+    backbone = LocalBackbone(make_endless(), TOKENIZER, device="cpu", inline=inline)
+    assert isinstance(backbone, Backbone)
+    waiting = asyncio.create_task(backbone.generate(PROMPTS[0], ENDLESS))
+    await first_step(backbone)
+    await backbone.close()
+    await backbone.close()
+    with pytest.raises(BackboneFailed, match="closed"):
+        await waiting
+    with pytest.raises(BackboneFailed, match="closed"):
+        await backbone.generate(PROMPTS[0], Sampling())
+    with pytest.raises(BackboneFailed, match="closed"):
+        await backbone.update_weights({}, version=1)
