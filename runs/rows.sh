@@ -11,7 +11,7 @@
 # the warm start).
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 out=$1 seeds=${2:-0} limit=${3:-200}

@@ -44,7 +44,8 @@ class BudgetConfig(Section):
     """Planner turns a question may take. Parallel sub-questions get equal shares of what is left of turns, searches,
     calls and tokens; one that needs more waits for what the others leave, the first sub-question first."""
     depth: int = Field(2, ge=0)
-    """How deep decomposition may nest; 0 forbids it."""
+    """How deep decomposition may nest; 0 forbids it. A plan to split further is not malformed: it is refused, the plain
+    plan runs, and the trace says so."""
     children: int = Field(4, ge=1)
     """Sub-questions one decomposition may ask; the rest are dropped, and the trace says so."""
     retrievals: int = Field(8, ge=0)
