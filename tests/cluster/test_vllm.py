@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 import torch
+from cluster_runs import make_cluster_config
 from learn_runs import make_config, make_run
 from vllm_standin import StandIn, Standing, vllm_server
 
 from jade.backbone.chat import ChatFormat
+from jade.cluster.member import Task
+from jade.cluster.torchrun import train_with_torchrun
 from jade.cluster.vllm import PROBE, VllmFleet, check_fleet, load_tokenizer, make_fleet, open_vllm_crew, write_weights
 from jade.config import Config, PolicyConfig, RetrievalConfig
 from jade.errors import BackboneFailed, ConfigError
 from jade.learn.journal import read_journal
 from jade.learn.policy import load_policy
+from jade.learn.show import Silent
 from jade.types import Prompt, Sampling
 
 
@@ -53,6 +57,23 @@ async def test_a_run_learns_from_what_the_server_samples_with_the_weights_of_the
     assert kept.name.startswith("jade-2-")
     policy = load_policy(make_config(tiny_model).backbone, PolicyConfig())
     assert server.reloaded == [len(list(policy.sampler_weights()))] * 3
+
+
+def test_several_learners_share_one_server_and_one_of_them_sends_the_weights(
+    tiny_model: Path, material: Path, tmp_path: Path
+) -> None:
+    with vllm_server(tiny_model) as server:
+        learn = {
+            "vllm": {"urls": [server.url], "folder": str(tmp_path / "weights")},
+            "iterations": 2,
+            "traces_every": 1,
+        }
+        config = make_cluster_config(tiny_model, material, {"backbone": {"dtype": "float32"}, "learn": learn})
+        train_with_torchrun(Task(config, tmp_path / "run"), Silent(), workers=2)
+    rows = list(read_journal(tmp_path / "run", "iteration"))
+    assert [row["iteration"] for row in rows] == [1, 2]
+    assert all(row["logp_gap_max"] < 1e-3 for row in rows)
+    assert server.asked == ["/pause", "/collective_rpc", "/reset_prefix_cache", "/resume"] * 3
 
 
 async def test_an_adapter_reaches_the_server_by_itself_under_a_new_name_each_time(

@@ -95,7 +95,10 @@ QUERIES = ["river Len", "Ashford school", "nothing of the kind"]
 def test_shards_in_processes_answer_as_shards_in_one(sharded: Path) -> None:
     cfg = RetrievalConfig(index=str(sharded))
     with shard_servers(cfg, 2) as urls:
-        assert [httpx.get(f"{url}/health").json()["shards"] for url in urls] == [[0, 1], [2, 3]]
+        assert [httpx.get(f"{url}/health", timeout=PATIENCE_SECONDS).json()["shards"] for url in urls] == [
+            [0, 1],
+            [2, 3],
+        ]
         found = found_by(open_remote_shards(urls, cfg), QUERIES, 3)
     assert found == found_by(retriever_over(sharded), QUERIES, 3)
     with pytest.raises(httpx.ConnectError):

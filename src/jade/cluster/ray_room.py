@@ -100,6 +100,7 @@ def _start(config: Config, workers: int, actors: int) -> None:
     cpus = workers * config.cluster.cpus_per_learner + actors * config.cluster.cpus_per_actor
     weights = 4 * count_weights(resolve_weights(config.backbone.model))
     _init(
+        address="local",  # not one that somebody else has started here
         # Cores are what Ray counts, not what it binds to: a run fits on any one machine.
         num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
         object_store_memory=SMALLEST_STORE_BYTES + HELD_VERSIONS * weights,

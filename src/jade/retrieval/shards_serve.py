@@ -22,7 +22,7 @@ from jade.retrieval.remote import RemoteRetriever
 from jade.retrieval.server import make_app
 from jade.retrieval.shards import ShardedRetriever, is_sharded, read_shards
 
-START_SECONDS = 120.0
+START_SECONDS = 1800.0
 """Time that a process is given to open its shards."""
 
 
