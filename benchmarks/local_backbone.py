@@ -4,7 +4,8 @@ Every request has a prompt of about the same length (a fixed role part and text 
 of tokens at temperature 1. `generate` gets the same prompts as one padded batch; the backbone gets them as separate
 calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. Decoding alone is the
 difference to the same run with one new token. The best of several runs counts. With `--groups 8` every prompt is asked
-eight times, as the rollouts of one question are.
+eight times, as the rollouts of one question are. How long torch's threads stay awake between two operations is bounded
+for both ways (see jade.backbone.local_threads); GOMP_SPINCOUNT=300000 in the environment is what torch would have had.
 
 On a GPU it also prints where the time of a run goes and the floors below which no run can come: decoding reads the
 weights and all keys and values at every step, and reading a prompt takes two operations a weight and token.
@@ -27,6 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jade.backbone.local_threads import SETTINGS, in_passing
+
+# isort: split
 import torch
 
 from jade.backbone.local import LocalBackbone, load_model, pick_device, pick_dtype, place_model
@@ -101,7 +105,8 @@ def time_generate(model: Any, tokenizer: Any, prompts: list[Prompt], new_tokens:
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each number of concurrent requests and each way of serving them."""
     device = pick_device(options.device)
-    model, tokenizer = load_model(resolve_weights(options.model), pick_dtype(options.dtype, device))
+    load = functools.partial(load_model, resolve_weights(options.model), pick_dtype(options.dtype, device))
+    model, tokenizer = in_passing(load)
     never_end(model, tokenizer)
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -114,7 +119,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     if not options.skip_generate:
         for number, prompts in crowds.items():
             plain = functools.partial(time_generate, model, tokenizer, prompts)
-            rows.append(row("generate", number, plain, options))
+            rows.append(in_passing(functools.partial(row, "generate", number, plain, options)))
     settings = {"max_batch": options.max_batch, "threads": options.threads, "fuse": not options.plain}
     settings["capture_prefill"] = options.capture_prefill
     backbone = LocalBackbone(model, tokenizer, device=device, **settings)
@@ -229,7 +234,8 @@ def main() -> None:
     print_table(rows)
     gains = {key: gain(rows, key) for key in rows[0] if "_per_" in key}
     print(f"backbone, most over fewest concurrent: {gains}")
-    machine = {"cores": os.cpu_count(), "load_before": load_before, "threads": torch.get_num_threads()}
+    machine: dict[str, Any] = {"cores": os.cpu_count(), "load_before": load_before, "threads": torch.get_num_threads()}
+    machine |= {name: os.environ.get(name, "") for name in SETTINGS}
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     settings = {key: str(value) for key, value in vars(options).items()}
     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jade.backbone.local_threads import in_passing
+
+# isort: split
 import torch
 from torch import Tensor
 
@@ -63,7 +66,6 @@ class LocalBackbone:
         place = pick_device(str(device))
         settle_in = functools.partial(_claim, place, threads)
         settle_in()
-        place_model(model, place, dtype or model.dtype)
         on_gpu = place.type == "cuda"
         limits = Limits(
             max_batch=max_batch,
@@ -76,7 +78,12 @@ class LocalBackbone:
                 reports_behind=int(on_gpu) if reports_behind is None else reports_behind,
             ),
         )
-        self._runner = Runner(model, eos_ids(model, tokenizer), fuse, capture_prefill)
+
+        def prepare() -> Runner:
+            place_model(model, place, dtype or model.dtype)
+            return Runner(model, eos_ids(model, tokenizer), fuse, capture_prefill)
+
+        self._runner = prepare() if on_gpu or inline else in_passing(prepare)
         self.chat = ChatFormat(tokenizer)
         self._engine = Engine(self._runner, self.chat, limits)
         self._driver: Driver = InlineDriver(self._engine) if inline else ThreadDriver(self._engine, settle_in)
@@ -88,7 +95,8 @@ class LocalBackbone:
         """Load what the config names; the first time a shipped model is fetched."""
         device = pick_device(config.device)
         dtype = pick_dtype(config.dtype, device)
-        model, tokenizer = load_model(resolve_weights(config.model, progress=progress), dtype)
+        load = functools.partial(load_model, resolve_weights(config.model, progress=progress), dtype)
+        model, tokenizer = load() if device.type == "cuda" or config.inline else in_passing(load)
         backbone = cls(
             model,
             tokenizer,
