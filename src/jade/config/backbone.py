@@ -29,7 +29,8 @@ class BackboneConfig(Section):
     inline: bool = False
     """Run the model inside the event loop: slower to react, but every batch is the same in every run."""
     fuse: bool = True
-    """On a GPU, run models of the Llama family with fused kernels; off: with transformers' own layers."""
+    """Run models of the Llama family in fewer and larger operations (on a GPU: fused kernels); off: with transformers'
+    own layers."""
     api_key_env: str = "OPENAI_API_KEY"
     """The environment variable that holds a remote server's key."""
     timeout_seconds: float = Field(120.0, gt=0.0)
