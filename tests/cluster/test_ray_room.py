@@ -59,6 +59,31 @@ def test_a_learner_needs_the_whole_of_every_model_while_it_loads(config: Config)
     assert learner_bytes(100, with_three, learners=1) == (2 * 16 + 4) * 100
 
 
+def test_a_model_that_fits_on_no_gpu_is_refused_unless_learners_have_none(config: Config, tiny_model: Path) -> None:
+    num_weights = count_weights(tiny_model)
+    machine = Machine("a", {}, 10**12, gpu_bytes=8 * num_weights)
+    on_gpu = Config.model_validate(merge(config.model_dump(), {"backbone": {"device": "auto"}}))
+    with pytest.raises(ConfigError, match=r"each of 1 learners needs about .* of its GPU") as raised:
+        check_memory(on_gpu, [machine], learners=1, actors=1)
+    assert "\n" not in str(raised.value)
+    check_memory(on_gpu, [machine], learners=2, actors=2)
+    check_memory(config, [machine], learners=1, actors=1)
+
+
+def test_the_drivers_tool_is_asked_for_the_gpus_that_may_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nprintf "40000\\n[N/A]\\n81000\\n"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3,5")
+    assert this_machine().gpu_bytes == 81000 << 20
+    assert (tmp_path / "asked").read_text().split()[-2:] == ["-i", "2,3,5"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert this_machine().gpu_bytes == 0
+
+
 def test_a_machine_that_does_not_tell_its_memory_is_trusted(config: Config) -> None:
     check_memory(config, [Machine("a", {}, 0)], learners=1, actors=1)
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -23,6 +26,8 @@ PACKAGES = ("jade-team", "torch", "transformers")
 """Packages whose versions must be the same everywhere, or the same seed would not be the same run."""
 LEARNED_BYTES, FROZEN_BYTES = 16, 4
 """Of one weight in a learner: float32 with its gradient and two moments, or float32 alone."""
+ANSWER_SECONDS = 60.0
+REMEDY = "use a smaller model, learn.policy.adapt = 'lora', or more machines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,14 @@ class Machine:
     versions: Mapping[str, str]
     free_bytes: int
     """Memory that can still be had; 0 where that is not known."""
+    gpu_bytes: int = 0
+    """The same of its roomiest GPU; 0 where there is none as well."""
 
 
 def this_machine(memory_limit: int = 0) -> Machine:
     """What is here. A limit that somebody has set counts as well."""
     limits = [size for size in (_free_bytes(), memory_limit) if size]
-    return Machine(platform.node(), installed_versions(), min(limits, default=0))
+    return Machine(platform.node(), installed_versions(), min(limits, default=0), _gpu_bytes())
 
 
 def installed_versions() -> dict[str, str]:
@@ -69,17 +76,30 @@ def apart(machines: Sequence[Machine]) -> list[Machine]:
 
 def check_memory(config: Config, machines: Sequence[Machine], learners: int, actors: int) -> None:
     """Raises when the model cannot fit: one process of it nowhere, or all of them together on all machines."""
+    num_weights = count_weights(resolve_weights(config.backbone.model))
+    weights = f"backbone.model: {config.backbone.model} has {num_weights / 1e6:,.0f} million weights"
+    _check_gpus(config, machines, learners, num_weights, weights)
     if not machines or not all(machine.free_bytes for machine in machines):
         return
-    num_weights = count_weights(resolve_weights(config.backbone.model))
     learner, actor = learner_bytes(num_weights, config, learners), actor_bytes(num_weights, config)
     needed = learners * learner + actors * actor
     largest, free = max(m.free_bytes for m in machines), sum(m.free_bytes for m in machines)
     if max(learner, actor) > largest or needed > free:
         raise ConfigError(
-            f"backbone.model: {config.backbone.model} has {num_weights / 1e6:,.0f} million weights; {learners} "
-            f"learners and {actors} samplers need about {_gb(needed)}, up to {_gb(max(learner, actor))} each, and "
-            f"{_gb(free)} are free; use a smaller model, learn.policy.adapt = 'lora', or more machines"
+            f"{weights}; {learners} learners and {actors} samplers need about {_gb(needed)}, up to "
+            f"{_gb(max(learner, actor))} each, and {_gb(free)} are free; {REMEDY}"
+        )
+
+
+def _check_gpus(config: Config, machines: Sequence[Machine], learners: int, num_weights: int, weights: str) -> None:
+    """Learning alone has to fit on a GPU, where there are any and learners may use them."""
+    roomiest = max((machine.gpu_bytes for machine in machines), default=0)
+    on_cpu = config.backbone.device == "cpu" or config.cluster.gpus_per_learner == 0
+    needed = learning_bytes(num_weights, config, learners)
+    if roomiest and not on_cpu and needed > roomiest:
+        raise ConfigError(
+            f"{weights}; each of {learners} learners needs about {_gb(needed)} of its GPU, and the roomiest has "
+            f"{_gb(roomiest)} free; {REMEDY}"
         )
 
 
@@ -97,14 +117,24 @@ def _head(path: Path) -> dict[str, Any]:
 
 
 def learner_bytes(num_weights: int, config: Config, learners: int) -> float:
-    """Main memory of one learner: its shard of what is learned, and for a moment the whole of what it is cut from."""
-    policy, with_reference = config.learn.policy, config.learn.ppo.kl_weight > 0
-    models = 2 if policy.critic == "separate" else 1
-    loaded = FROZEN_BYTES * num_weights * (models + with_reference)
+    """Main memory of one learner: all that it learns with, or what it only loads there on the way to its GPU."""
     if config.cluster.gpus_per_learner:
-        return loaded
+        return FROZEN_BYTES * num_weights * _num_models(config)
+    return learning_bytes(num_weights, config, learners)
+
+
+def learning_bytes(num_weights: int, config: Config, learners: int) -> float:
+    """Where one learner computes: its shard of what is learned, and for a moment the whole of what it is cut from."""
+    models, policy = _num_models(config), config.learn.policy
+    reference = 1 if config.learn.ppo.kl_weight else 0
     each = LEARNED_BYTES if policy.adapt == "full" else FROZEN_BYTES
-    return max(loaded, (each * models + FROZEN_BYTES * with_reference) * num_weights / learners)
+    held = each * (models - reference) + FROZEN_BYTES * reference
+    return max(FROZEN_BYTES * models, held / learners) * num_weights
+
+
+def _num_models(config: Config) -> int:
+    """The policy, a critic of its own, a reference."""
+    return 1 + (config.learn.policy.critic == "separate") + (config.learn.ppo.kl_weight > 0)
 
 
 def actor_bytes(num_weights: int, config: Config) -> float:
@@ -122,6 +152,19 @@ def _free_bytes() -> int:
     """Memory that this process could still take, by the kernel's word and the container's."""
     known = [size for size in (_kernel_bytes(), _container_bytes()) if size]
     return min(known, default=0)
+
+
+def _gpu_bytes() -> int:
+    """What the driver's own tool says of the GPUs that this process may use."""
+    program, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if program is None or visible == "":
+        return 0
+    asked = [program, "--query-gpu=memory.free", "--format=csv,noheader,nounits", *(("-i", visible) if visible else ())]
+    try:
+        answer = subprocess.run(asked, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return max((int(size) << 20 for size in answer.split() if size.isdecimal()), default=0)
 
 
 def _kernel_bytes() -> int:
