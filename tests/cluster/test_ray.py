@@ -84,11 +84,12 @@ def test_two_learners_one_of_them_and_an_actor_killed_at_random_points_give_the_
     learner, sampler, chance = material / "kill-learner", material / "kill-sampler", random.Random(5)
     learner.write_text(f"{chance.randrange(2)} {chance.randint(1, 3)}")
     sampler.write_text(f"{chance.randint(1, 12)}")
-    train_with_ray(Task(with_one_actor(config), tmp_path / "ray"), Silent(), workers=2)
+    train_with_ray(Task(patient_with_one_actor(config), tmp_path / "ray"), Silent(), workers=2)
     assert not learner.exists(), "no learner was killed"
     assert sampler.read_text() == "", "no actor was killed"
     assert same_within_rounding(tmp_path / "ray", here)
 
 
-def with_one_actor(config: Config) -> Config:
-    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"actors": 1})})
+def patient_with_one_actor(config: Config) -> Config:
+    """It asks the cluster to grow, too, and waits for the cores that the run before may not have given back yet."""
+    return config.model_copy(update={"cluster": config.cluster.model_copy(update={"actors": 1, "wait_minutes": 30.0})})
