@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 import pytest
@@ -31,6 +31,9 @@ CHECKED: dict[str, st.SearchStrategy[Any]] = {
 
 def values_of(annotation: Any, metadata: list[Any]) -> st.SearchStrategy[Any]:
     """Whatever a field of this type accepts, within its bounds."""
+    if get_origin(annotation) is Annotated:
+        kind, field = get_args(annotation)
+        return values_of(kind, field.metadata)
     if get_origin(annotation) is Literal:
         return st.sampled_from(get_args(annotation))
     if get_origin(annotation) is tuple:

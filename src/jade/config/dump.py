@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ def _toml_lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]
     if path and plain:
         yield f"\n[{'.'.join(map(_toml_key, path))}]"
     for key, value in plain.items():
-        yield f"{key} = {_toml_value(value)}"
+        yield f"{_toml_key(key)} = {_toml_value(value)}"
     for key, value in data.items():
         if isinstance(value, dict):
             yield from _toml_lines(value, (*path, key))
@@ -27,7 +28,7 @@ def _toml_lines(data: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]
 
 def _toml_key(key: str) -> str:
     """Bare where TOML allows it; the code of a role from outside need not be ASCII."""
-    return key if key.isascii() and key.isalnum() else _toml_value(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _toml_value(key)
 
 
 def _toml_value(value: Any) -> str:
