@@ -8,12 +8,17 @@ from pathlib import Path
 
 import httpx._config
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from patience import PATIENCE_SECONDS
 
 settings.register_profile(
-    "steady", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+    "steady",
+    deadline=None,
+    derandomize=True,
+    max_examples=60,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),  # without explaining, which takes minutes when one fails
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
 
