@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Annotation
 from report_fixture import HOSTILE, make_trace, write_run
 
 from jade.errors import ConfigError, TraceUnreadable
@@ -330,7 +331,8 @@ def test_labels_keep_their_order_and_their_distance(heights: list[float], gap: f
 def test_many_names_stay_inside_their_picture(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"run-{number}", num_questions=2) for number in range(8)]
     for picture in pictures(board_of(*runs), DOUBT)[:2]:
-        heights = sorted(label.xyann[1] for label in picture.draw(LIGHT).axes[0].texts)
+        labels = [label for label in picture.draw(LIGHT).axes[0].texts if isinstance(label, Annotation)]
+        heights = sorted(label.xyann[1] for label in labels)
         assert len(heights) == 24
         assert -0.01 <= heights[0] < heights[-1] <= 1.01
         assert min(after - before for before, after in pairwise(heights)) > 0.03

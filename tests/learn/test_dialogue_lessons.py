@@ -119,12 +119,15 @@ async def test_nothing_is_taught_that_the_budget_forbids(index: Path) -> None:
     assert {example.reply.startswith(ANSWER) for example in examples if LAST_TURN[1] in example.prompt.user} == {True}
 
 
+def saying(replies: dict[Prompt, str]) -> ScriptedBackbone:
+    return ScriptedBackbone(lambda prompt: replies.get(prompt, "<answer>unknown</answer>"))
+
+
 async def test_who_says_what_was_taught_answers_well_and_in_form(index: Path) -> None:
     async with searching(index) as crew:
         for question in small_world().questions[:20]:
             replies = {example.prompt: example.reply for example in await teach(lesson_of(question), crew, seed=0)}
-            speaker = ScriptedBackbone(lambda prompt, known=replies: known.get(prompt, "<answer>unknown</answer>"))
-            trace = await solve(question, replace(crew, cast=make_crew(Config(), speaker).cast))
+            trace = await solve(question, replace(crew, cast=make_crew(Config(), saying(replies)).cast))
             assert not any(isinstance(step.action, Malformed) for step in trace.steps)
             if any(reply.startswith(ANSWER) for reply in replies.values()):
                 assert outcome(trace) == 1.0

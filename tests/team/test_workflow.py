@@ -124,7 +124,7 @@ def test_a_role_that_works_alone_stands_in_the_place_of_all_workflows() -> None:
 @pytest.mark.parametrize("setting", [{"workflows": ("S1", "R,AG")}, {"child_workflows": ("S1",)}])
 def test_a_role_that_works_alone_is_part_of_no_workflow(setting: dict[str, tuple[str, ...]]) -> None:
     with pytest.raises(ConfigError, match="S1 is not a legal workflow: unknown module 'S1'"):
-        build_team(TeamConfig(**setting))
+        build_team(TeamConfig.model_validate(setting))
 
 
 def test_the_plain_plan_is_the_shortest_solving_one_where_retrieve_and_answer_is_not_allowed() -> None:
