@@ -94,7 +94,8 @@ class Turn:
         swapped = halves.flip(2)
         halves.mul_(self.cos_N12D).addcmul_(swapped, self.sin_N12D)
         self.sides[number].index_copy_(1, self.place_N, kv_NX.view(num_rows, 2, -1).transpose(0, 1))
-        return q_NX.view(num_rows, num_heads, size)
+        turned: Tensor = q_NX.view(num_rows, num_heads, size)
+        return turned
 
 
 @dataclass(frozen=True, slots=True)
