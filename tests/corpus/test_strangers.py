@@ -23,7 +23,7 @@ from jade.corpus.readers.pdf import unwrap
 
 MANY = 60_000
 FUSE_CPU_SECONDS = 20.0
-"""Eight times what the slowest takes while coverage is measured; what looks at everything again and again takes minutes."""
+"""Eight times what the slowest takes under coverage; what looks at everything again and again takes minutes."""
 
 
 class TookTooLong(BaseException):
