@@ -113,7 +113,7 @@ def misbehaving(*answers: tuple[int, bytes] | None) -> Iterator[tuple[str, list[
             status, body = answer or (0, b"")
             self.close_connection = True
             if status:
-                self.answer(status, body)
+                self.answer(status, body, {"Connection": "close"})  # said, or the client might use it again
 
     with listening(Misbehaving) as address:
         try:
