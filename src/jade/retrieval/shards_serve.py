@@ -24,6 +24,8 @@ from jade.retrieval.shards import ShardedRetriever, is_sharded, read_shards
 
 START_SECONDS = 1800.0
 """Time that a process is given to open its shards."""
+BACKLOG = 2048
+"""Calls that may wait to be taken, as many as uvicorn lets wait."""
 
 
 def open_remote_shards(urls: Sequence[str], cfg: RetrievalConfig) -> ShardedRetriever:
@@ -93,6 +95,7 @@ def serve_range(cfg: RetrievalConfig, numbers: range, pipe: Connection) -> None:
     # Named as TCP: only then does asyncio send small answers at once, not 40 ms later.
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.bind(("127.0.0.1", 0))
+    listening.listen(BACKLOG)  # from here on a call waits to be taken: it was refused until the server had started
     server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
     threading.Thread(target=_stop_with, args=(pipe, server), daemon=True).start()
     pipe.send(listening.getsockname()[1])
