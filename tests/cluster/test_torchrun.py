@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import random
-import uuid
 from pathlib import Path
 
 import pytest
 from cluster_runs import make_cluster_config, numbers, same_within_rounding, with_huge_model
 from placed_run import take_place
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import elastic_launch
 
 from jade.cluster.member import Task
-from jade.cluster.torchrun import train_with_torchrun
+from jade.cluster.torchrun import launch_settings, train_with_torchrun
 from jade.config import Config
 from jade.errors import TrainingStopped
 from jade.learn.checkpoint import Progress
@@ -41,18 +40,8 @@ def test_two_processes_one_of_them_killed_in_a_random_iteration_give_the_same_wi
 
 def placed_by_torchrun(task: Task, workers: int) -> set[str]:
     """What processes say that torch's launcher, and not `jade train`, has started."""
-    settings = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=workers,
-        run_id=uuid.uuid4().hex,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        start_method="forkserver",
-    )
     multiprocessing.set_forkserver_preload(["jade.cluster.torchrun"])
-    return set(elastic_launch(settings, take_place)(task).values())
+    return set(elastic_launch(launch_settings(workers, restarts=0), take_place)(task).values())
 
 
 def test_processes_that_torchrun_has_started_take_their_places(config: Config, here: Path, tmp_path: Path) -> None:

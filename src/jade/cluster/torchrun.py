@@ -45,17 +45,22 @@ def train_with_torchrun(task: Task, spectator: Spectator, workers: int) -> Progr
     return progress_in(task.folder)
 
 
-def _launch(task: Task, workers: int) -> None:
-    settings = LaunchConfig(
+def launch_settings(workers: int, restarts: int) -> LaunchConfig:
+    """Processes on this machine alone, meeting at a port that is free."""
+    return LaunchConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=workers,
         run_id=uuid.uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
-        max_restarts=task.config.cluster.restarts,
+        max_restarts=restarts,
         start_method="forkserver",
     )
+
+
+def _launch(task: Task, workers: int) -> None:
+    settings = launch_settings(workers, task.config.cluster.restarts)
     # All processes, those that are started again as well, come from one that has loaded torch already.
     multiprocessing.set_forkserver_preload([__name__])
     # Else processes that are started again may find the addresses of those that died, and wait for them.
