@@ -64,6 +64,24 @@ def test_calls_are_looked_back_on_at_the_temperature_of_their_role(tiny_model: P
         assert own[row] != pytest.approx((plain if call.role == "P" else cool)[row], abs=1e-3)
 
 
+def test_a_role_may_have_an_entropy_bonus_of_its_own(tiny_model: Path) -> None:
+    roles = sorted({call.role for call in make_mixed().transitions})
+    gained = {}
+    for name, ppo in {
+        "none": {},
+        "all": {"entropy_weight": 0.5},
+        "each": {"role_entropy": dict.fromkeys(roles, 0.5)},
+        "planner": {"role_entropy": {"P": 0.5}},
+    }.items():
+        learner = make_learner(tiny_model, SETTINGS | {"ppo": {"learning_rate": 1e-3, **ppo}})
+        learner.update(make_mixed(), iteration=0, seed=1)
+        after = learner.update(make_mixed(), iteration=1, seed=1)
+        gained[name] = {role: after[f"entropy/{role}"] for role in roles}
+    assert gained["each"] == gained["all"]
+    assert gained["planner"]["P"] > gained["none"]["P"]
+    assert gained["planner"] != gained["all"]
+
+
 def test_identical_seeds_give_identical_updates(tiny_model: Path) -> None:
     learners = [make_learner(tiny_model) for _ in range(2)]
     figures = [learner.update(make_mixed(), iteration=0, seed=7) for learner in learners]

@@ -11,6 +11,7 @@ from jade.config.section import ROLE_CODES, Part, Section
 from jade.config.vllm import VllmConfig
 
 Positive: TypeAlias = Annotated[float, Field(gt=0.0)]
+NotNegative: TypeAlias = Annotated[float, Field(ge=0.0)]
 
 
 class PolicyConfig(Section):
@@ -58,6 +59,9 @@ class PPOConfig(Section):
     """Weight of the value loss beside the policy's."""
     entropy_weight: float = Field(0.0, ge=0.0)
     """Weight of the entropy bonus."""
+    role_entropy: dict[str, NotNegative] = Field(default_factory=dict)
+    """Roles with an entropy bonus of their own, by code. A planner soon writes the one plan that is best on average, and
+    learns no more from the others: a bonus of 0.1 to 0.4 keeps them alive until it can tell questions apart."""
     kl_weight: float = Field(0.0, ge=0.0)
     """Weight of the divergence from the policy that the run started with."""
     gradient_clip: float = Field(1.0, gt=0.0)
@@ -77,7 +81,7 @@ class CreditConfig(Section):
     """`group` only: divide by the group's standard deviation as well."""
     skip_even: bool = True
     """`group` and `branch`: leave a question out of the update when all its rollouts earned exactly the same, format
-    included; not where a critic, an entropy bonus or a divergence would still learn from it."""
+    included; not where a critic, `entropy_weight` or a divergence would still learn from it."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 

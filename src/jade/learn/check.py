@@ -35,6 +35,7 @@ def check_training(config: Config) -> Material:
     """Everything `jade train` needs, or the first complaint."""
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
     _check_roles(team, config.learn.role_temperature, "learn.role_temperature")
+    _check_roles(team, config.learn.ppo.role_entropy, "learn.ppo.role_entropy")
     _check_busy(team, config.learn.train_roles)
     _check_credit(config)
     _check_prices(config)

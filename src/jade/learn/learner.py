@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -118,7 +118,8 @@ class Learner:
         total = torch.zeros((), device=self.policy.device)
         for batch in self._pieces(experience, rows):
             now = self._now(self.policy, experience, batch)
-            loss = ppo_loss(now, self._old(experience, batch, before, credit), self.cfg.ppo)
+            old = self._old(experience, batch, before, credit)
+            loss = ppo_loss(now, old, self.cfg.ppo, self._entropy_weight(experience, batch))
             counted = 0.0 if batch.idle else 1.0
             (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
             piece = (weighted * loss.total_N).sum()
@@ -141,17 +142,26 @@ class Learner:
 
     def _now(self, policy: Policy, experience: Experience, batch: Batch) -> Now:
         temperature = self._temperature(experience, batch)
-        now: Now = policy(batch, temperature, entropy_gradient=self.cfg.ppo.entropy_weight > 0)
+        ppo = self.cfg.ppo
+        now: Now = policy(batch, temperature, entropy_gradient=ppo.entropy_weight > 0 or bool(ppo.role_entropy))
         return now
 
     def _temperature(self, experience: Experience, batch: Batch) -> float | Tensor:
         """What the batch's tokens were drawn at: one number, or a column where roles have temperatures of their own."""
-        own, shared = self.cfg.role_temperature, self.cfg.temperature
-        if not own:
-            return shared
+        if not self.cfg.role_temperature:
+            return self.cfg.temperature
+        return self._by_role(experience, batch, self.cfg.role_temperature, self.cfg.temperature).unsqueeze(1)
+
+    def _entropy_weight(self, experience: Experience, batch: Batch) -> float | Tensor:
+        if not self.cfg.ppo.role_entropy:
+            return self.cfg.ppo.entropy_weight
+        return self._by_role(experience, batch, self.cfg.ppo.role_entropy, self.cfg.ppo.entropy_weight)
+
+    def _by_role(self, experience: Experience, batch: Batch, own: Mapping[str, float], shared: float) -> Tensor:
+        """A setting that some roles have for themselves, token by token."""
         calls = [experience.transitions[row] for row in batch.rows]
-        drawn_at_1N = self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])
-        return drawn_at_1N.T
+        (setting_N,) = self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])
+        return setting_N
 
     def _old(self, experience: Experience, batch: Batch, before: Before, credit: Credit) -> Old:
         found = [

@@ -51,14 +51,18 @@ class TokenLoss:
     clipped_N: Tensor
 
 
-def ppo_loss(now: Now, old: Old, cfg: PPOConfig) -> TokenLoss:
-    """The objective of one piece: clipped policy gain, clipped value error, entropy, divergence from the reference."""
+def ppo_loss(now: Now, old: Old, cfg: PPOConfig, entropy_weight: float | Tensor | None = None) -> TokenLoss:
+    """The objective of one piece: clipped policy gain, clipped value error, entropy, divergence from the reference.
+
+    The entropy's weight is the config's unless tokens have weights of their own.
+    """
+    bonus = cfg.entropy_weight if entropy_weight is None else entropy_weight
     ratio_N = ratio(now.logp_N, old.logp_N)
     policy_N = policy_loss(ratio_N, old.advantage_N, cfg.clip)
     zero_N = torch.zeros_like(policy_N)
     value_N = zero_N if now.value_N is None else value_loss(now.value_N, old.value_N, old.return_N, cfg.value_clip)
     kl_N = zero_N if old.reference_logp_N is None else reference_kl(now.logp_N, old.reference_logp_N)
-    total_N = policy_N + cfg.value_weight * value_N - cfg.entropy_weight * now.entropy_N + cfg.kl_weight * kl_N
+    total_N = policy_N + cfg.value_weight * value_N - bonus * now.entropy_N + cfg.kl_weight * kl_N
     return TokenLoss(
         total_N=total_N,
         policy_N=policy_N.detach(),
