@@ -60,7 +60,7 @@ class PPOConfig(Section):
     entropy_weight: float = Field(0.0, ge=0.0)
     """Weight of the entropy bonus."""
     role_entropy: dict[str, NotNegative] = Field(default_factory=dict)
-    """Roles with an entropy bonus of their own, by code. A planner soon writes the one plan that is best on average, and
+    """Roles with an entropy bonus of their own, by code. A planner soon writes the one plan that is best on average and
     learns no more from the others: a bonus of 0.1 to 0.4 keeps them alive until it can tell questions apart."""
     kl_weight: float = Field(0.0, ge=0.0)
     """Weight of the divergence from the policy that the run started with."""

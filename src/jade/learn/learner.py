@@ -160,8 +160,7 @@ class Learner:
     def _by_role(self, experience: Experience, batch: Batch, own: Mapping[str, float], shared: float) -> Tensor:
         """A setting that some roles have for themselves, token by token."""
         calls = [experience.transitions[row] for row in batch.rows]
-        (setting_N,) = self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])
-        return setting_N
+        return self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])[0]
 
     def _old(self, experience: Experience, batch: Batch, before: Before, credit: Credit) -> Old:
         found = [
