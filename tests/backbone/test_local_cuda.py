@@ -62,7 +62,16 @@ async def test_float32_on_the_gpu_draws_what_the_cpu_draws() -> None:
 async def test_log_probs_in_bfloat16_are_those_of_the_model_run_plainly() -> None:
     model = rounded_model()
     found = await sampled("cuda", torch.bfloat16, rounds=3)
-    assert mean_gap(model, found) < 0.15
+    # Of one and the same model in float32; its weights are random, so that many tokens are about as likely as the next.
+    assert mean_gap(model, found) < 0.2
+
+
+async def test_several_engines_of_a_process_capture_and_compute_side_by_side() -> None:
+    """Roles with weights of their own have engines of their own, which meet new shapes at the same time."""
+    alone = await sampled("cuda", torch.bfloat16, rounds=3)
+    for found in await asyncio.gather(*(sampled("cuda", torch.bfloat16, rounds=3) for _ in range(3))):
+        same = sum(one.token_ids == two.token_ids for one, two in zip(alone, found, strict=True))
+        assert same >= 0.85 * len(alone)
 
 
 async def test_a_gpu_repeats_itself() -> None:

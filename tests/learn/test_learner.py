@@ -66,13 +66,14 @@ def test_calls_are_looked_back_on_at_the_temperature_of_their_role(tiny_model: P
 
 def test_a_role_may_have_an_entropy_bonus_of_its_own(tiny_model: Path) -> None:
     roles = sorted({call.role for call in make_mixed().transitions})
-    gained = {}
-    for name, ppo in {
+    bonuses: dict[str, dict[str, object]] = {
         "none": {},
         "all": {"entropy_weight": 0.5},
         "each": {"role_entropy": dict.fromkeys(roles, 0.5)},
         "planner": {"role_entropy": {"P": 0.5}},
-    }.items():
+    }
+    gained = {}
+    for name, ppo in bonuses.items():
         learner = make_learner(tiny_model, SETTINGS | {"ppo": {"learning_rate": 1e-3, **ppo}})
         learner.update(make_mixed(), iteration=0, seed=1)
         after = learner.update(make_mixed(), iteration=1, seed=1)

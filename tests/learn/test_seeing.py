@@ -24,9 +24,11 @@ PLANS = {"plan/QDS": 0.6, "plan/R,AG": 0.4}
 
 def make_planned(id: str, workflow: str, answer: str, *, error: str | None = None) -> Trace:
     steps = (make_step(0, "P", action=Workflow(tuple(workflow.split(",")))), make_step(1, "AG", action=Malformed("x")))
-    node = Node("0", None, "Who?", "Who?", workflow=workflow)
+    nodes = [Node("0", None, "Who?", "Who?", workflow=workflow)]
+    if workflow == "QDS":
+        nodes += [Node("0.1", "0", "Which?", "Which?")]
     question = Question("q", "Who?", ("Ada",), "nq" if answer else "hotpotqa")
-    return Trace(id, question, (node,), steps, answer, usage=Usage(2, 3, 1, 100, 20), error=error)
+    return Trace(id, question, tuple(nodes), steps, answer, usage=Usage(2, 3, 1, 100, 20), error=error)
 
 
 def test_rollouts_are_summed_up_in_flat_figures() -> None:
@@ -45,6 +47,7 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     assert figures["failed"] == pytest.approx(1 / 3)
     assert figures["plan/R,AG"] == figures["top_plan"] == pytest.approx(2 / 3)
     assert (figures["outcome/nq"], figures["outcome/hotpotqa"]) == (0.5, 0.0)
+    assert (figures["split/nq"], figures["split/hotpotqa"]) == (0.5, 0.0)
 
 
 def test_a_team_without_a_planner_has_no_plans_to_count() -> None:

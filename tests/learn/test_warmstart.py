@@ -280,6 +280,8 @@ def test_examples_are_balanced_by_a_cap_and_by_repeating_rare_roles() -> None:
     counts = Counter(example.prompt.role for example in balanced(examples, per_role=6, repeat=4))
     assert counts == {"P": 12, "AG": 6, "QDS": 6, "AS": 4}
     assert balanced(examples, per_role=0, repeat=1) == examples
+    own = Counter(example.prompt.role for example in balanced(examples, 6, 1, {"P": 0, "AG": 2}))
+    assert own == {"P": 18, "AG": 2, "QDS": 3, "AS": 1}
     assert balanced([], 0, 1) == []
 
 

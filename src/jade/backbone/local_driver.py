@@ -16,6 +16,7 @@ from typing import Protocol
 
 from jade.backbone.local_engine import Engine
 from jade.backbone.local_job import Job, Outcome, Ticket
+from jade.backbone.local_turns import OF_THIS_PROCESS
 from jade.errors import BackboneFailed
 
 SETTLE_TURNS = 4
@@ -154,7 +155,8 @@ class ThreadDriver:
 def _guarded_step(engine: Engine) -> list[Outcome]:
     """An error of the engine itself must not leave callers waiting for ever."""
     try:
-        return engine.step()
+        with OF_THIS_PROCESS.step():
+            return engine.step()
     except Exception as error:
         return engine.fail_all(f"the local engine failed: {type(error).__name__}: {error}")
 

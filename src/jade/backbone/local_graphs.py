@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from jade.backbone.local_slots import Slots, sent
+from jade.backbone.local_turns import OF_THIS_PROCESS
 
 ROW_STEP = 64
 POSITION_STEP = 128
@@ -42,11 +43,12 @@ class Captures(Generic[Result]):
         for key in moved:
             del self._held[key]
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
         # A pool dies with its last graph, so it is passed on only while there is one.
         pool = self._pool if self._held else None
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            result = work()
+        with OF_THIS_PROCESS.capture():
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                result = work()
         self._pool = graph.pool()
         self._held[id(slots), slots.generation, shape] = graph, result
 

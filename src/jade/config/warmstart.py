@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
 from jade.config.section import ROLE_CODES, Part, Section
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class WarmstartConfig(Section):
@@ -32,6 +35,9 @@ class WarmstartConfig(Section):
     """Roles that get examples."""
     per_role: int = Field(0, ge=0)
     """At most this many examples of one role from one dataset; 0 takes all."""
+    role_examples: dict[str, Count] = Field(default_factory=dict)
+    """Roles with a limit of their own in the place of `per_role`, by code; 0 takes all. With `per_role = 60` and
+    `role_examples = { P = 0 }` the planner hears all of gold, and the executors are left to learn from rewards."""
     repeat: int = Field(1, ge=1)
     """How often at most the examples of a rare role are repeated, to bring it up to the median role."""
     epochs: int = Field(2, ge=1)

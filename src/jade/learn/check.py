@@ -34,8 +34,8 @@ class Material:
 def check_training(config: Config) -> Material:
     """Everything `jade train` needs, or the first complaint."""
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
-    _check_roles(team, config.learn.role_temperature, "learn.role_temperature")
-    _check_roles(team, config.learn.ppo.role_entropy, "learn.ppo.role_entropy")
+    check_roles(team, config.learn.role_temperature, "learn.role_temperature")
+    check_roles(team, config.learn.ppo.role_entropy, "learn.ppo.role_entropy")
     _check_busy(team, config.learn.train_roles)
     _check_credit(config)
     _check_prices(config)
@@ -69,7 +69,7 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     """A team whose named roles can all be trained, and an index to search."""
     team = build_team(config.team)
     check_index(config.retrieval.index)
-    _check_roles(team, roles, setting)
+    check_roles(team, roles, setting)
     if not roles:
         raise ConfigError(f"{setting} is empty: name at least one of {', '.join(team.prompts)}")
     apart = [code for code in roles if code in config.roles]
@@ -85,7 +85,7 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     return team
 
 
-def _check_roles(team: Team, codes: Iterable[str], setting: str) -> None:
+def check_roles(team: Team, codes: Iterable[str], setting: str) -> None:
     unknown = [code for code in codes if code not in team.prompts]
     if unknown:
         raise ConfigError(f"{setting}: {unknown[0]!r} is no role; there are {', '.join(team.prompts)}")

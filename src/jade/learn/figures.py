@@ -57,7 +57,9 @@ def _by_role(calls: Sequence[Step]) -> dict[str, list[Step]]:
 def _by_dataset(traces: Sequence[Trace], outcomes: Sequence[float]) -> Iterator[tuple[str, float]]:
     names = {trace.question.dataset for trace in traces}
     for name in sorted(names if len(names) > 1 else ()):
-        yield f"outcome/{name}", fmean(o for o, t in zip(outcomes, traces, strict=True) if t.question.dataset == name)
+        of = [(o, t) for o, t in zip(outcomes, traces, strict=True) if t.question.dataset == name]
+        yield f"outcome/{name}", fmean(earned for earned, _ in of)
+        yield f"split/{name}", fmean(len(trace.nodes) > 1 for _, trace in of)
 
 
 def _plans(traces: Sequence[Trace]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from jade.engine.effort import draw_prices
 from jade.engine.record import read_traces
 from jade.engine.seeds import derive_seed
 from jade.errors import ConfigError
-from jade.learn.check import check_team
+from jade.learn.check import check_roles, check_team
 from jade.learn.questions import read_question_files
 from jade.learn.warmstart.best import best_examples
 from jade.learn.warmstart.examples import Example, distinct
@@ -41,6 +41,7 @@ def plan_course(config: Config) -> Course:
     """Read everything that is to be taught; every complaint names the field."""
     cfg = config.warmstart
     team = check_team(config, cfg.roles, "warmstart.roles")
+    check_roles(team, cfg.role_examples, "warmstart.role_examples")
     if not cfg.questions and not cfg.best_traces:
         raise ConfigError("warmstart.questions is empty: name question files with gold data, or give best_traces")
     missing = [path for path in cfg.best_traces if not path.is_file()]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 from jade.backbone.chat import ChatFormat
 from jade.errors import DocumentError
@@ -60,14 +61,17 @@ def distinct(examples: Iterable[Example]) -> list[Example]:
     return list({(example.prompt, example.reply): example for example in examples}.values())
 
 
-def balanced(examples: Sequence[Example], per_role: int, repeat: int) -> list[Example]:
+def balanced(
+    examples: Sequence[Example], per_role: int, repeat: int, own: Mapping[str, int] = MappingProxyType({})
+) -> list[Example]:
     """No role of a dataset with too many examples, no role with too few; the order is kept, repeats come last."""
     counts: Counter[tuple[str, str]] = Counter()
     kept = []
     for example in examples:
         kind = (example.prompt.role, example.origin)
         counts[kind] += 1
-        if not per_role or counts[kind] <= per_role:
+        limit = own.get(example.prompt.role, per_role)
+        if not limit or counts[kind] <= limit:
             kept.append(example)
     by_role = count_by_role(kept)
     enough = median(by_role.values()) if by_role else 0

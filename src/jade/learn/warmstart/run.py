@@ -71,7 +71,8 @@ def _tokens(config: Config, path: Path, say: Say) -> list[TokenExample]:
     from transformers import AutoTokenizer
 
     written = list(read_examples(path, build_team(config.team).prompts))
-    examples = balanced(written, config.warmstart.per_role, config.warmstart.repeat)
+    cfg = config.warmstart
+    examples = balanced(written, cfg.per_role, cfg.repeat, cfg.role_examples)
     say(f"{len(examples):,} examples, by role: {count_by_role(examples)}")
     folder = resolve_weights(config.backbone.model)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
