@@ -2,7 +2,7 @@
 # Joint against apart: every arm begins with the same warm start and gets the same number of updates on the same number
 # of rollouts; each is tested once, at its last iteration. Roles that an arm does not train speak with the warm start's
 # weights, in training and in the test: who shares weights with a role in training would change with it.
-# Run it where `data/` is (see runs/joint.toml); the warm start itself, merged, is data/light-model.
+# Run it where `data/` is (see runs/joint.toml); the warm start itself, merged, is data/formats-model.
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 # Killed and started again, it goes on where it was.
 set -eu
@@ -13,7 +13,7 @@ jade=${JADE:-jade}
 frozen() { # ARM: the settings of the roles that it does not train
   case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
   for role in $roles; do
-    echo "--set roles.$role.model=data/light-model --set roles.$role.max_batch=384 --set roles.$role.max_prompt_tokens=1280"
+    echo "--set roles.$role.model=data/formats-model --set roles.$role.max_batch=384 --set roles.$role.max_prompt_tokens=1280"
   done
 }
 
@@ -40,7 +40,8 @@ test_on() { # NAME MODEL [options]
   name=$1 model=$2
   shift 2
   $jade eval --benchmark all --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
-    --concurrency 512 --set backbone.max_batch=384 --set backbone.max_prompt_tokens=1280 "$@"
+    --concurrency 512 --set backbone.max_batch=384 --set backbone.max_prompt_tokens=1280 \
+    --set 'team.child_workflows=["R,AG"]' "$@"
 }
 
 pooled=""
@@ -52,7 +53,7 @@ for seed in $seeds; do
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done
-test_on warm-start data/light-model
+test_on warm-start data/formats-model
 test_on untrained smollm2-135m
 # shellcheck disable=SC2086
 $jade report $pooled warm-start="$out/test/warm-start" untrained="$out/test/untrained" --baseline joint --out "$out/report"

@@ -40,7 +40,7 @@ def gradients(policy: Policy, *, share: bool = False) -> tuple[torch.Tensor, tor
     return logp_N.detach().cpu(), torch.cat(rows).float().cpu()
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own, when it compiles
+@pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_packed_kernel_agrees_with_float32(model: Path, compiled: bool, share: bool) -> None:

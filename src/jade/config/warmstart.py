@@ -26,7 +26,8 @@ class WarmstartConfig(Section):
     """How often the oracle team works each question, each time by another plan where several are good."""
     other_plans: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of the planner's examples that say some other plan than the gold one, drawn evenly, so that training finds
-    every plan tried: what is never sampled is never learned from. The gold plan stays the likeliest."""
+    every plan tried: what is never sampled is never learned from. Below about 0.8 the gold plan stays the likeliest; at
+    0.84 all six plans are shown alike, and the warm start says nothing about what to plan."""
     best_traces: tuple[Path, ...] = ()
     """Trace files of the team itself; what it did in its best ones becomes examples too (rejection sampling)."""
     min_outcome: float = Field(0.8, ge=0.0, le=1.0)
