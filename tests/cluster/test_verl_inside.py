@@ -283,7 +283,11 @@ def test_verls_actor_and_critic_take_updates_on_two_cpu_processes(tiny_model: Pa
     workers = [
         subprocess.Popen([*program, str(tmp_path / "losses")], env=around | {"RANK": str(rank)}) for rank in range(2)
     ]
-    assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    try:
+        assert [worker.wait(timeout=300) for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
     one, other = (json.loads((tmp_path / f"losses.{rank}").read_text()) for rank in range(2))
     assert one == other, "the loss is that of the batch of both"
     assert [len(passed) for passed in one["actor"]] == [2, 2, 2]
