@@ -22,7 +22,7 @@ from jade.learn.warmstart.evidence import keywords
 from jade.learn.warmstart.examples import Example, balanced, distinct, read_examples, tokenise, write_examples
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
-from jade.learn.warmstart.oracle import TRIED, teach
+from jade.learn.warmstart.oracle import GOLD_PLANS, TRIED, Plans, teach
 from jade.team.crew import Crew
 from jade.types import Answer, Effort, Malformed, Node, Passage, Prompt, Question, Trace, Usage
 
@@ -94,9 +94,9 @@ def test_a_plain_question_is_worked_in_one_round() -> None:
     assert lesson_of(make_question(supporting_titles=["A"])).kind == "one-round"
 
 
-async def lessons_through(crew: Crew, other_plans: float = 0.0) -> list[Example]:
+async def lessons_through(crew: Crew, plans: Plans = GOLD_PLANS) -> list[Example]:
     lessons = [lesson_of(question) for question in small_world().questions]
-    taught = [await teach(lesson, crew, seed=0, other_plans=other_plans) for lesson in lessons]
+    taught = [await teach(lesson, crew, seed=0, plans=plans) for lesson in lessons]
     return [example for each in taught for example in each]
 
 
@@ -117,7 +117,7 @@ async def test_every_reply_of_the_oracle_is_well_formed_and_every_role_is_taught
 
 async def test_some_planner_examples_may_say_other_plans_and_nothing_else_changes() -> None:
     crew = make_crew(Config(), ScriptedBackbone(str))
-    gold, varied = await lessons_through(crew), await lessons_through(crew, other_plans=0.5)
+    gold, varied = await lessons_through(crew), await lessons_through(crew, Plans(others=0.5))
     assert [example.prompt for example in gold] == [example.prompt for example in varied]
     changed = [other for one, other in zip(gold, varied, strict=True) if one.reply != other.reply]
     assert {other.prompt.role for other in changed} == {"P"}
@@ -183,15 +183,22 @@ async def test_selections_name_the_evidence_pages() -> None:
             assert line.partition("(")[2].partition("):")[0] in titles
 
 
-@pytest.mark.parametrize(("answer", "plan"), [("in its text", "one round"), ("nowhere", "QDS")])
-async def test_a_type_without_hops_is_split_only_where_the_question_does_not_find_its_answer(
-    answer: str, plan: str
+@pytest.mark.parametrize(
+    ("answer", "plans", "plan"),
+    [
+        ("in its text", GOLD_PLANS, "one round"),
+        ("nowhere", GOLD_PLANS, "QDS"),
+        ("in its text", Plans(by_hops=True), "QDS"),
+    ],
+)
+async def test_a_type_without_hops_is_split_only_where_the_question_does_not_find_its_answer_unless_hops_decide(
+    answer: str, plans: Plans, plan: str
 ) -> None:
     page = small_world().pages[0]
     question = make_question(
         f"What of {page.title}?", (page.title if answer == "in its text" else "Nobody",), type="bridge"
     )
-    examples = await teach(lesson_of(question), make_crew(Config(), ScriptedBackbone(str)), seed=0)
+    examples = await teach(lesson_of(question), make_crew(Config(), ScriptedBackbone(str)), seed=0, plans=plans)
     planned = next(example.reply for example in examples if example.prompt.role == "P")
     assert ("QDS" in planned) == (plan == "QDS")
 

@@ -18,7 +18,7 @@ from jade.learn.warmstart.best import best_examples
 from jade.learn.warmstart.examples import Example, distinct
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
-from jade.learn.warmstart.oracle import teach
+from jade.learn.warmstart.oracle import Plans, teach
 from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew
 from jade.team.team import Team
@@ -82,7 +82,7 @@ async def collect(
                 replace(crew, team=team),
                 seed=derive_seed(config.seed, "warm start", number),
                 effort=_effort(config, place),
-                other_plans=config.warmstart.other_plans,
+                plans=Plans(config.warmstart.plan_by == "hops", config.warmstart.other_plans),
             )
             progress(place + 1)
 

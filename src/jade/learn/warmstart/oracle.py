@@ -48,12 +48,23 @@ def watch(team: Team) -> WatchedTeam:
     return WatchedTeam(**{each.name: getattr(team, each.name) for each in fields(team)})
 
 
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """What the planner is taught: which questions to split, and how often it is shown another plan than that."""
+
+    by_hops: bool = False
+    others: float = 0.0
+
+
+GOLD_PLANS = Plans()
+
+
 class Oracle:
     """The backbone of all roles for one lesson. `examples` is what it taught."""
 
-    def __init__(self, lesson: Lesson, team: WatchedTeam, crew: Crew, seed: int, other_plans: float = 0.0) -> None:
+    def __init__(self, lesson: Lesson, team: WatchedTeam, crew: Crew, seed: int, plans: Plans) -> None:
         self._lesson = lesson
-        self._other_plans = other_plans
+        self._plans = plans
         self._team = team
         self._crew = crew
         self._seed = seed
@@ -106,11 +117,11 @@ class Oracle:
         """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""
         others = [text for plan in TRIED if plan in seen.legal and (text := _written(plan)) != gold]
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question, "other"))
-        return str(draw.choice(others)) if others and draw.random() < self._other_plans else gold
+        return str(draw.choice(others)) if others and draw.random() < self._plans.others else gold
 
     async def _is_found_at_once(self, seen: Observation) -> bool:
         """Where gold data has a type but no hops, a question whose own words find the answer is best left whole."""
-        if self._lesson.hops:
+        if self._lesson.hops or self._plans.by_hops:
             return False
         (passages,) = await self._crew.retriever.search([seen.question], self._crew.k)
         return first_evidence(self._hop(seen), passages) < len(passages)
@@ -179,14 +190,14 @@ class Oracle:
 
 
 async def teach(
-    lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None, other_plans: float = 0.0
+    lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None, plans: Plans = GOLD_PLANS
 ) -> list[Example]:
     """Work one lesson through the engine; gives what it teaches, in the order of the steps.
 
     A team's mishap is data, an oracle's is not: a course that loses lessons must not look like a small one.
     """
     team = watch(crew.team)
-    oracle = Oracle(lesson, team, crew, seed, other_plans)
+    oracle = Oracle(lesson, team, crew, seed, plans)
     taught = replace(crew, team=team, cast=Cast(oracle))
     await solve(lesson.question, taught, seed=seed, effort=effort)
     if oracle.fault is not None:
