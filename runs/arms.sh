@@ -9,6 +9,8 @@ set -eu
 out=$1 seeds=${2:-"0 1"} limit=${3:-500}
 [ $# -gt 3 ] && shift 3 || shift $#
 jade=${JADE:-jade}
+# Sub-questions are asked in one round, in training and in the test: planners plan questions.
+parts='team.child_workflows=["R,AG"]'
 
 frozen() { # ARM: the settings of the roles that it does not train
   case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
@@ -32,7 +34,8 @@ train() { # ARM SEED [options]
   resume=""
   [ -f "$run/config.toml" ] && resume=--resume
   # shellcheck disable=SC2046,SC2086  # several options in one string
-  $jade train runs/joint.toml --out "$run" $resume --set "seed=$seed" --set "learn.train_roles=$(trained "$arm")" $(frozen "$arm") "$@"
+  $jade train runs/joint.toml --out "$run" $resume --set "seed=$seed" --set "learn.train_roles=$(trained "$arm")" \
+    --set "$parts" $(frozen "$arm") "$@"
   [ -d "$out/model/$arm-$seed" ] || $jade export "$run" --out "$out/model/$arm-$seed" --merge --dtype bfloat16 --checkpoint newest
 }
 
@@ -41,7 +44,7 @@ test_on() { # NAME MODEL [options]
   shift 2
   $jade eval --benchmark all --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
     --concurrency 512 --set backbone.max_batch=384 --set backbone.max_prompt_tokens=1280 \
-    --set 'team.child_workflows=["R,AG"]' "$@"
+    --set "$parts" "$@"
 }
 
 pooled=""

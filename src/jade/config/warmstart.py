@@ -25,8 +25,8 @@ class WarmstartConfig(Section):
     passes: int = Field(1, ge=1)
     """How often the oracle team works each question, each time by another plan where several are good."""
     plan_by: Literal["search", "hops"] = "search"
-    """Which questions the planner is taught to split, where gold says that they have several hops but not which: `search`
-    leaves those whole whose own words find the answer, `hops` splits them all."""
+    """Which questions the planner is taught to split, where gold says that they have several hops but not which:
+    `search` leaves those whole whose own words find the answer, `hops` splits them all."""
     other_plans: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of the planner's examples that say some other plan than the gold one, drawn evenly, so that training finds
     every plan tried: what is never sampled is never learned from. Below about 0.8 the gold plan stays the likeliest; at
