@@ -89,6 +89,7 @@ REFUSED = [
     ('backbone.adapter="a"', "backbone.adapter: merge it first"),
     ('learn.role_temperature={"P" = 0.5}', r"learn\.role_temperature"),
     ('learn.ppo.role_entropy={"P" = 0.1}', r"learn\.ppo\.role_entropy"),
+    ('learn.ppo.role_weight={"P" = 0.1}', r"learn\.ppo\.role_weight"),
 ]
 
 

@@ -49,6 +49,7 @@ def test_a_sound_config_passes(sound: dict[str, Any]) -> None:
         ({"train_roles": ["P", "XY"]}, r"learn\.train_roles: 'XY'"),
         ({"role_temperature": {"XY": 0.5}}, r"learn\.role_temperature: 'XY'"),
         ({"ppo": {"role_entropy": {"XY": 0.5}}}, r"learn\.ppo\.role_entropy: 'XY'"),
+        ({"ppo": {"role_weight": {"XY": 0.5}}}, r"learn\.ppo\.role_weight: 'XY'"),
         ({"train_roles": []}, r"learn\.train_roles is empty"),
         ({"questions": []}, r"learn\.questions is empty"),
         ({"questions": ["absent.jsonl"]}, r"learn\.questions: absent\.jsonl"),

@@ -158,8 +158,9 @@ def test_all_tokens_of_a_step_together_weigh_one(
     pairs: list[tuple[int, str]], weigh: Literal["token", "call", "role"]
 ) -> None:
     lengths, roles = map(list, zip(*pairs, strict=True))
-    weights = token_weights(lengths, roles, weigh)
-    assert sum(w * n for w, n in zip(weights, lengths, strict=True)) == pytest.approx(1.0)
+    for own in ({}, {"P": 0.25, "AG": 3.0}):
+        weights = token_weights(lengths, roles, weigh, own)
+        assert sum(w * n for w, n in zip(weights, lengths, strict=True)) == pytest.approx(1.0)
 
 
 def test_weighing_by_role_gives_a_terse_planner_the_voice_of_a_talkative_answerer() -> None:
@@ -167,6 +168,15 @@ def test_weighing_by_role_gives_a_terse_planner_the_voice_of_a_talkative_answere
     assert weights[0] * 2 == pytest.approx(0.5)
     assert weights[1] * 8 + weights[2] * 30 == pytest.approx(0.5)
     assert weights[1] == weights[2]
+
+
+@pytest.mark.parametrize("weigh", ["token", "call", "role"])
+def test_a_role_may_count_less_than_the_others(weigh: Literal["token", "call", "role"]) -> None:
+    lengths, roles = [3, 5, 7], ["P", "AG", "P"]
+    plain, slowed = (token_weights(lengths, roles, weigh, own) for own in ({}, {"P": 0.25}))
+    assert slowed[0] / slowed[1] == pytest.approx(0.25 * plain[0] / plain[1])
+    assert slowed[0] / slowed[2] == pytest.approx(plain[0] / plain[2])
+    assert token_weights([4, 2], ["P", "P"], weigh, {"P": 0.0}) == [0.0, 0.0]
 
 
 def test_sums_by_role_add_up_each_role_alone() -> None:

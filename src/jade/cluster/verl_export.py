@@ -253,6 +253,8 @@ def _check_settings(config: Config) -> None:
         raise ConfigError("learn.role_temperature: verl looks back on all calls at one temperature; leave it out")
     if learn.ppo.role_entropy:
         raise ConfigError("learn.ppo.role_entropy: verl has one entropy bonus for all calls; leave it out")
+    if learn.ppo.role_weight:
+        raise ConfigError("learn.ppo.role_weight: verl weighs all calls alike; leave it out")
     if config.roles:
         raise ConfigError(f"roles.{min(config.roles)}: in verl all roles share the model that is trained; leave it out")
     if config.backbone.adapter is not None:

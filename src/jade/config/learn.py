@@ -68,6 +68,9 @@ class PPOConfig(Section):
     """Largest norm of the gradient."""
     weigh: Literal["token", "call", "role"] = "token"
     """What counts the same in the loss: every token, every call, or every role."""
+    role_weight: dict[str, NotNegative] = Field(default_factory=dict)
+    """Roles that count more or less than 1 beside the others, by code. Nearly half of all calls are a planner's, whose
+    rewards are the noisiest: `{ P = 0.25 }` lets the executors learn faster than it does."""
 
 
 class CreditConfig(Section):

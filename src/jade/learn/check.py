@@ -36,6 +36,7 @@ def check_training(config: Config) -> Material:
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
     check_roles(team, config.learn.role_temperature, "learn.role_temperature")
     check_roles(team, config.learn.ppo.role_entropy, "learn.ppo.role_entropy")
+    check_roles(team, config.learn.ppo.role_weight, "learn.ppo.role_weight")
     _check_busy(team, config.learn.train_roles)
     _check_credit(config)
     _check_prices(config)

@@ -114,7 +114,8 @@ class Learner:
         """One optimiser step on one mini-batch; gives the gradient's norm."""
         calls = [experience.transitions[row] for row in rows]
         lengths, roles = [len(call.action_ids) for call in calls], [call.role for call in calls]
-        weights = dict(zip(rows, token_weights(lengths, roles, self.cfg.ppo.weigh), strict=True))
+        counts = token_weights(lengths, roles, self.cfg.ppo.weigh, self.cfg.ppo.role_weight)
+        weights = dict(zip(rows, counts, strict=True))
         total = torch.zeros((), device=self.policy.device)
         for batch in self._pieces(experience, rows):
             now = self._now(self.policy, experience, batch)

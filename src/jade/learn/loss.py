@@ -8,8 +8,9 @@ Shapes: N = action tokens of a piece, R = roles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -116,17 +117,26 @@ def explained_variance(value_N: Tensor, return_N: Tensor) -> float:
     return float(1 - (return_N - value_N).var(unbiased=False) / variance)
 
 
-def token_weights(lengths: Sequence[int], roles: Sequence[str], weigh: Literal["token", "call", "role"]) -> list[float]:
-    """What each token of each call counts, such that all tokens of all calls together count 1."""
-    total = sum(lengths)
-    if weigh == "token":
-        return [1 / total for _ in lengths]
-    if weigh == "call":
-        return [1 / (len(lengths) * length) for length in lengths]
+def token_weights(
+    lengths: Sequence[int],
+    roles: Sequence[str],
+    weigh: Literal["token", "call", "role"],
+    own: Mapping[str, float] = MappingProxyType({}),
+) -> list[float]:
+    """What each token of each call counts, such that all tokens of all calls together count 1.
+
+    `own` says what a role counts beside the others, where that is not 1.
+    """
     of_role: dict[str, int] = {}
     for role, length in zip(roles, lengths, strict=True):
         of_role[role] = of_role.get(role, 0) + length
-    return [1 / (len(of_role) * of_role[role]) for role in roles]
+    counts = [own.get(role, 1.0) for role in roles]
+    if weigh == "call":
+        counts = [count / length for count, length in zip(counts, lengths, strict=True)]
+    elif weigh == "role":
+        counts = [count / of_role[role] for count, role in zip(counts, roles, strict=True)]
+    total = sum(count * length for count, length in zip(counts, lengths, strict=True))
+    return [count / total for count in counts] if total else counts
 
 
 def sum_by_role(stat_N: Tensor, role_N: Tensor, num_roles: int) -> Tensor:
