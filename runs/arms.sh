@@ -2,7 +2,7 @@
 # Joint against apart: every arm begins with the same warm start and gets the same number of updates on the same number
 # of rollouts; each is tested once, at its last iteration. Roles that an arm does not train speak with the warm start's
 # weights, in training and in the test: who shares weights with a role in training would change with it.
-# Run it where `data/` is (see runs/joint.toml); the warm start itself, merged, is data/formats-model.
+# Run it where `data/` is (see runs/joint.toml); the warm start itself, merged, is data/start-model.
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 # Killed and started again, it goes on where it was.
 set -eu
@@ -15,7 +15,7 @@ parts='team.child_workflows=["R,AG"]'
 frozen() { # ARM: the settings of the roles that it does not train
   case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
   for role in $roles; do
-    echo "--set roles.$role.model=data/formats-model --set roles.$role.max_batch=384 --set roles.$role.max_prompt_tokens=1280"
+    echo "--set roles.$role.model=data/start-model --set roles.$role.max_batch=384 --set roles.$role.max_prompt_tokens=1280"
   done
 }
 
@@ -56,7 +56,7 @@ for seed in $seeds; do
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done
-test_on warm-start data/formats-model
+test_on warm-start data/start-model
 test_on untrained smollm2-135m
 # shellcheck disable=SC2086
 $jade report $pooled warm-start="$out/test/warm-start" untrained="$out/test/untrained" --baseline joint --out "$out/report"

@@ -66,7 +66,7 @@ listed() { # WORD...: a TOML list of strings
 warm_up() {
   if [ ! -d "$out/start" ]; then
     # shellcheck disable=SC2086  # one word for each role
-    $jade warmstart "${WARM:-runs/formats-warm.toml}" --out "$out/warm" --resume \
+    $jade warmstart "${WARM:-runs/hops-warm.toml}" --out "$out/warm" --resume \
       --set "warmstart.roles=$(listed $team S1)" --set "backbone.max_prompt_tokens=$long"
     $jade export "$out/warm" --out "$out/start" --merge --dtype bfloat16 --checkpoint newest
   fi
