@@ -62,7 +62,8 @@ async def test_float32_on_the_gpu_draws_what_the_cpu_draws() -> None:
 async def test_log_probs_in_bfloat16_are_those_of_the_model_run_plainly() -> None:
     model = rounded_model()
     found = await sampled("cuda", torch.bfloat16, rounds=3)
-    # Of one and the same model in float32; its weights are random, so that many tokens are about as likely as the next.
+    # 0.17 was measured on an H200; the model run plainly in bfloat16 is 0.25 off (on a CPU): its weights are random, so
+    # that many tokens are about as likely as the next.
     assert mean_gap(model, found) < 0.2
 
 

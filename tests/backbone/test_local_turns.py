@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
+
+import pytest
 
 from jade.backbone.local_turns import Turns
 
@@ -51,18 +54,20 @@ def test_an_error_in_a_capture_leaves_the_way_free() -> None:
         with turns.step(), turns.capture():
             raise ValueError("no memory")
 
-    for _ in range(2):
-        try:
-            fail()
-        except ValueError:
-            continue
-    with turns.capture():  # outside any step
-        pass
-    run_all(lambda: turns.step().__enter__(), 1)
+    def work() -> None:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no memory"):
+                fail()
+        with turns.capture():  # outside any step
+            pass
+        with turns.step():
+            pass
+
+    run_all(work, 1)
 
 
-def run_all(work: object, count: int) -> None:
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]  # type: ignore[arg-type]
+def run_all(work: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

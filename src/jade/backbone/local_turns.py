@@ -1,8 +1,8 @@
 """Who may use the GPU while a graph is captured: nobody else of this process.
 
 Several engines may work in one process (roles with weights of their own), each in its thread. Their steps run side by
-side; but torch captures graphs on one stream of the process and into memory that it shares out there, and an engine
-that computed or captured meanwhile was seen to end all of them with an illegal memory access.
+side; but torch captures graphs on one stream of the process. Runs with two engines were seen to end in an illegal
+memory access while both met new shapes; that their captures met is the likeliest cause, not a proven one.
 """
 
 from __future__ import annotations
