@@ -5,22 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jade.backbone.local_job import as_words
 from jade.backbone.local_standing import Standing
 
 SLOTS = st.integers(0, 5)
-IDS = st.sampled_from([(1,), (1, 2), (3,)])
+ROWS = st.sampled_from([as_words((1,)), as_words((1, 2)), as_words((3,))])
 CHANGES = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), SLOTS, IDS),
+        st.tuples(st.just("put"), SLOTS, ROWS),
         st.tuples(st.just("remove"), SLOTS),
         st.tuples(st.just("move"), SLOTS, SLOTS).filter(lambda change: change[1] != change[2]),
     )
 )
 
 
-@given(CHANGES, IDS, st.sets(SLOTS))
+@given(CHANGES, ROWS, st.sets(SLOTS))
 def test_a_prompt_is_found_in_the_lowest_slot_that_holds_it(
-    changes: list[tuple[object, ...]], ids: tuple[int, ...], but: set[int]
+    changes: list[tuple[object, ...]], row: bytes, but: set[int]
 ) -> None:
     standing = Standing()
     held: dict[object, object] = {}
@@ -34,12 +35,12 @@ def test_a_prompt_is_found_in_the_lowest_slot_that_holds_it(
             moved = held.pop(values[0], None)
             held.pop(values[1], None)
             held |= {values[1]: moved} if moved else {}
-    slots = [slot for slot, prompt in held.items() if prompt == ids and slot not in but]
-    assert standing.find(ids, but) == min(slots, default=None)  # type: ignore[type-var]
+    slots = [slot for slot, prompt in held.items() if prompt == row and slot not in but]
+    assert standing.find(row, but) == min(slots, default=None)  # type: ignore[type-var]
 
 
 def test_nothing_stands_after_clearing() -> None:
     standing = Standing()
-    standing.put(0, (1, 2))
+    standing.put(0, as_words((1, 2)))
     standing.clear()
-    assert standing.find((1, 2)) is None
+    assert standing.find(as_words((1, 2))) is None

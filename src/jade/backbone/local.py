@@ -60,17 +60,19 @@ class LocalBackbone:
         steps_per_check: int | None = None,
         reports_behind: int | None = None,
         fuse: bool = True,
-        capture_prefill: bool = False,
+        capture_prefill: bool = True,
     ) -> None:
         """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
         place = pick_device(str(device))
         settle_in = functools.partial(_claim, place, threads)
         settle_in()
         on_gpu = place.type == "cuda"
+        reads_at_once = prefill_tokens or (32768 if on_gpu else 4096)
         limits = Limits(
             max_batch=max_batch,
             max_prompt_tokens=max_prompt_tokens,
-            prefill_tokens=prefill_tokens or (32768 if on_gpu else 4096),
+            prefill_tokens=reads_at_once,
+            fewest_tokens=reads_at_once // 8 if on_gpu else 0,
             steps_per_check=steps_per_check or (4 if on_gpu else 1),
             plan=SlotPlan(
                 num_slots=max_batch if on_gpu else 1,

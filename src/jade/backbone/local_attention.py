@@ -3,8 +3,8 @@
 A model whose attention implementation is `ATTENTION` is called with all tokens of all requests in one row (no padding)
 and a layout that says which token belongs to which slot and position. Called without a layout it is plain SDPA.
 
-N = tokens in the row, B = requests, S = slots, P = positions, H = query heads, K = key-value heads, G = H / K, D = head
-size.
+N = tokens in the row, B = requests, C = pieces of them, S = slots, P = positions, H = query heads, K = key-value heads,
+G = H / K, D = head size.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from jade.backbone.local_slots import sent
 from jade.errors import BackboneFailed
 
 ATTENTION = "jade_slots"
+PIECE = 128
+"""Tokens of a request that a block of the prefill kernel reads. Given whole requests it would start as many blocks for
+each as the longest might need; given pieces, none for nothing. (Never one: for that the kernel has another way.)"""
 
 
 class Layout(Protocol):
@@ -87,12 +90,13 @@ class PrefillLayout:
 
 class PackedLayout:
     """The same on a GPU, in 16 bits: all requests in one kernel, which reads keys and values where they stand. Those of
-    a request begin where its slot does and are as many as it sees; the causal mask is aligned at the end."""
+    a piece begin where its slot does and are as many as its last token sees; the causal mask is aligned at the end, and
+    the keys of a whole prompt are stored before any of them is read."""
 
-    def __init__(self, kv: Tensor, row_3N: Tensor, bounds_3B: Tensor, max_q: int) -> None:
-        self.kv, self._max_q = kv, max_q
+    def __init__(self, kv: Tensor, row_3N: Tensor, bounds_3C: Tensor) -> None:
+        self.kv = kv
         _, self.slot_N, self.position_N = row_3N
-        self._ends_q, self._starts_k, seen = bounds_3B
+        self._ends_q, self._starts_k, seen = bounds_3C
         self._seen = seen[:-1]
         self._sides = kv.flatten(2, 3).flatten(0, 1).unbind(0)
 
@@ -103,7 +107,7 @@ class PackedLayout:
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
             q_NHD, self._sides[2 * layer], self._sides[2 * layer + 1],
-            self._ends_q, self._starts_k, self._max_q, self.kv.shape[3],
+            self._ends_q, self._starts_k, PIECE, self.kv.shape[3],
             0.0, True, False, scale=scale, seqused_k=self._seen,
         )[0]  # fmt: skip
         return out_NHD

@@ -86,6 +86,7 @@ class ThreadDriver:
         self._engine, self._settle_in = engine, settle_in
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="jade-tokenise")
         self._unread: deque[Job] = deque()
+        self._reading = False
         self._news = threading.Condition()
         self._arrived: deque[Job] = deque()
         self._updates: deque[tuple[Callable[[], int], Ticket]] = deque()
@@ -95,8 +96,11 @@ class ThreadDriver:
     def submit(self, job: Job) -> None:
         if self._closing:
             raise BackboneFailed("the backbone was closed")
-        self._unread.append(job)
-        self._reader.submit(self._read)
+        with self._news:
+            self._unread.append(job)
+            wakes, self._reading = not self._reading, True
+        if wakes:  # once for a crowd: handing work to a pool costs as much as the rest of a call's way in
+            self._reader.submit(self._read)
 
     def update(self, apply: Callable[[], int], ticket: Ticket) -> None:
         with self._news:
@@ -119,12 +123,18 @@ class ThreadDriver:
     def _read(self) -> None:
         """Prepare all that has arrived, which may have come together or be with the last batch already. Of a crowd the
         first are handed on before the last are read."""
-        while self._unread:
-            jobs = [self._unread.popleft() for _ in range(min(READ_AT_ONCE, len(self._unread)))]
+        while jobs := self._next_unread():
             self._engine.prepare(jobs)
             with self._news:
                 self._arrived.extend(jobs)
                 self._wake()
+
+    def _next_unread(self) -> list[Job]:
+        """None when all have been read: whoever comes later wakes the reader again."""
+        with self._news:
+            jobs = [self._unread.popleft() for _ in range(min(READ_AT_ONCE, len(self._unread)))]
+            self._reading = bool(jobs)
+        return jobs
 
     def _wake(self) -> None:
         if self._thread is None:

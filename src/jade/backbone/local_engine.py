@@ -35,6 +35,8 @@ class Limits:
     max_prompt_tokens: int
     prefill_tokens: int
     """Prompt tokens read between two decode steps, so that busy requests are not held up for long."""
+    fewest_tokens: int
+    """A rest of those that is not worth a prefill of its own: on a GPU, few tokens take as long as some thousand."""
     steps_per_check: int
     """Decode steps between two looks at what is done; more than one keeps a GPU from waiting for the host."""
     plan: SlotPlan
@@ -135,7 +137,7 @@ class Engine:
                 f"{self._runner.max_positions} positions"
             )
         encoded = self._chat.cut_to(job.prompt, ids, room)
-        job.ids, job.num_cut = encoded.ids, encoded.num_cut
+        job.take_ids(encoded.ids, encoded.num_cut)
         if job.num_cut:
             log.warning("%d tokens were cut from the middle of a %s prompt", job.num_cut, job.prompt.role)
 
@@ -148,6 +150,7 @@ class Engine:
     def _apply_updates(self) -> None:
         while self._updates and not self.num_active:
             self._max_batch = self._limits.max_batch  # memory that was short under the last policy may be free again
+            self._runner.resume_captures()
             apply, ticket = self._updates.popleft()
             try:
                 self.policy_version = apply()
@@ -159,25 +162,27 @@ class Engine:
 
     def _admit(self) -> None:
         budget = self._limits.prefill_tokens
-        while budget > 0 and (chosen := self._choose(budget)):
+        while self._waiting and budget > self._limits.fewest_tokens:
+            chosen, budget = self._choose(budget)
+            if not chosen:
+                return
             for lane, jobs in chosen.items():
-                budget -= sum(len(job.ids) - lane.num_cached(job) for job in {job.ids: job for job in jobs}.values())
                 self._prefill(lane, jobs)
 
-    def _choose(self, budget: int) -> dict[Lane, list[Job]]:
-        """The next jobs to admit, by lane: first come, first served, but of those that share a prefix nobody has
-        computed yet only the first, so that the others can copy it right after."""
+    def _choose(self, budget: int) -> tuple[dict[Lane, list[Job]], int]:
+        """The next jobs to admit, by lane, and what they leave of the budget: first come, first served, but of those
+        that share a prefix nobody has computed yet only the first, so that the others can copy it right after."""
         chosen: dict[Lane, list[Job]] = {}
         left: deque[Job] = deque()
         computing: set[tuple[str | None, str]] = set()
-        reading: set[tuple[str | None, tuple[int, ...]]] = set()
+        reading: set[tuple[str | None, bytes]] = set()
         longest = {lane: lane.num_positions for lane in self._lanes.values()}
         num_active = self.num_active
         room = self._max_batch - num_active
         while self._waiting and room > 0 and budget > 0:
             job = self._waiting.popleft()
             lane = self._lane(job.adapter)
-            prefix, whole = (job.adapter, job.prompt.system), (job.adapter, job.ids)
+            prefix, whole = (job.adapter, job.prompt.system), (job.adapter, job.row)
             if lane.lacks_prefix(job) and prefix in computing:
                 left.append(job)
                 continue
@@ -194,7 +199,7 @@ class Engine:
             computing.add(prefix)
             reading.add(whole)
         self._waiting.extendleft(reversed(left))
-        return chosen
+        return chosen, budget
 
     def _lane(self, adapter: str | None) -> Lane:
         if adapter not in self._lanes:
@@ -214,7 +219,7 @@ class Engine:
 
     def _prefill_failed(self, lane: Lane, jobs: Sequence[Job], error: Exception) -> None:
         """One by one, the guilty are told from the others; out of memory, one may fit where all did not."""
-        _release_memory(error)
+        self._release_memory(error)
         if len(jobs) > 1:
             for job in jobs:
                 self._rewind(job)
@@ -237,7 +242,7 @@ class Engine:
 
     def _decode_failed(self, jobs: Sequence[Job], error: Exception) -> None:
         """Out of memory, the batch starts again at half its size; any other error ends its requests."""
-        _release_memory(error)
+        self._release_memory(error)
         if isinstance(error, torch.OutOfMemoryError) and len(jobs) > 1:
             self._max_batch = len(jobs) // 2
             for job in reversed(jobs):
@@ -246,6 +251,11 @@ class Engine:
             return
         for job in jobs:
             self._fail(job, error)
+
+    def _release_memory(self, error: Exception) -> None:
+        if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():
+            self._runner.give_up_captures()
+            torch.cuda.empty_cache()
 
     def _rewind(self, job: Job) -> None:
         """Back to the start; the same seed draws the same tokens again."""
@@ -260,7 +270,7 @@ class Engine:
         ends = self._runner.eos_ids
         texts = self._chat.decode_all([token_ids for _, token_ids, _ in finished])
         for (job, token_ids, logprobs), text in zip(finished, texts, strict=True):
-            if not all(map(math.isfinite, logprobs)):
+            if not math.isfinite(sum(logprobs)):
                 self._fail(job, ArithmeticError("its logits are not finite; the weights are damaged"))
                 continue
             generation = Generation(
@@ -287,8 +297,3 @@ def _failure(what: str, error: Exception) -> BackboneFailed:
     failure = BackboneFailed(f"{what}: {type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
     failure.__cause__ = error
     return failure
-
-
-def _release_memory(error: Exception) -> None:
-    if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():
-        torch.cuda.empty_cache()

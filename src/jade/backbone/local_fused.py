@@ -88,6 +88,14 @@ class FusedDecoder:
 
     def logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
         """Of the tokens that are to be kept, or of all."""
+        return self.head(self.states(ids_N, layout, keep))
+
+    def head(self, state_NE: Tensor) -> Tensor:
+        logits_NV: Tensor = self._head(state_NE)
+        return logits_NV
+
+    def states(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
+        """What the logits are made of: a hundredth of their size."""
         x_NE = self._trunk.embed_tokens(ids_N)
         cos_1ND, sin_1ND = self._trunk.rotary_emb(x_NE[None], position_ids=layout.position_N[None])
         delta_NE: Tensor | None = None
@@ -95,8 +103,7 @@ class FusedDecoder:
             delta_NE = self._layer(number, layer, x_NE, delta_NE, layout, cos_1ND[0], sin_1ND[0])
         if keep is not None and delta_NE is not None:
             x_NE, delta_NE = x_NE[keep], delta_NE[keep]
-        logits_NV: Tensor = self._head(self._kernels.add_norm(x_NE, delta_NE, self._trunk.norm.weight, self._eps))
-        return logits_NV
+        return self._kernels.add_norm(x_NE, delta_NE, self._trunk.norm.weight, self._eps)
 
     def _layer(
         self,

@@ -5,7 +5,9 @@ A graph is bound to the addresses of the slots it was captured on; when those te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -16,7 +18,10 @@ from jade.backbone.local_turns import OF_THIS_PROCESS
 
 ROW_STEP = 64
 POSITION_STEP = 128
+MOST_PREFILLS = 32
+"""Captured shapes of prefills that are kept; each holds the memory of its nodes."""
 Result = TypeVar("Result")
+log = logging.getLogger(__name__)
 
 
 def row_bucket(num_rows: int) -> int:
@@ -27,30 +32,45 @@ def row_bucket(num_rows: int) -> int:
 
 
 class Captures(Generic[Result]):
-    """Captured work and what it gives, by slots and shape."""
+    """Captured work and what it gives, by slots and shape. Of more than `most` the longest unused are dropped."""
 
-    def __init__(self) -> None:
-        self._held: dict[tuple[int, int, Hashable], tuple[Any, Result]] = {}
+    def __init__(self, most: int | None = None) -> None:
+        self._held: OrderedDict[tuple[int, int, Hashable], tuple[Any, Result]] = OrderedDict()
+        self._most = most
         self._pool: Any = None
 
     def find(self, slots: Slots, shape: Hashable) -> tuple[Any, Result] | None:
-        return self._held.get((id(slots), slots.generation, shape))
+        key = (id(slots), slots.generation, shape)
+        found = self._held.get(key)
+        if found:
+            self._held.move_to_end(key)
+        return found
 
     def capture(self, slots: Slots, shape: Hashable, work: Callable[[], Result]) -> None:
         """Record without running, so that no state is advanced twice. The work must have run once before."""
-        # Graphs of tensors that have moved would write to memory that is no longer theirs.
-        moved = [key for key in self._held if key[0] == id(slots) and key[1] != slots.generation]
-        for key in moved:
-            del self._held[key]
-        graph = torch.cuda.CUDAGraph()
-        # A pool dies with its last graph, so it is passed on only while there is one.
-        pool = self._pool if self._held else None
         with OF_THIS_PROCESS.capture():
-            torch.cuda.synchronize()
+            torch.cuda.synchronize()  # a graph that is dropped must not be under way
+            self._make_room(slots)
+            graph = torch.cuda.CUDAGraph()
+            # A pool dies with its last graph, so it is passed on only while there is one.
+            pool = self._pool if self._held else None
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 result = work()
         self._pool = graph.pool()
         self._held[id(slots), slots.generation, shape] = graph, result
+
+    def clear(self) -> None:
+        if self._held:
+            torch.cuda.synchronize()
+            self._held.clear()
+
+    def _make_room(self, slots: Slots) -> None:
+        # Graphs of tensors that have moved would write to memory that is no longer theirs.
+        moved = [key for key in self._held if key[0] == id(slots) and key[1] != slots.generation]
+        for key in moved:
+            del self._held[key]
+        while self._most is not None and len(self._held) >= self._most:
+            self._held.popitem(last=False)
 
 
 class DecodeGraphs:
@@ -75,22 +95,42 @@ class DecodeGraphs:
 
 
 class PrefillGraphs:
-    """Prefills, whose inputs are copied to where the captured work reads them."""
+    """Prefills, whose words are copied to where the captured work reads them.
+
+    A graph keeps the memory that its work needs beside what is allocated as usual. Where there is too little for that,
+    prompts are read without graphs."""
 
     def __init__(self) -> None:
-        self._captures: Captures[tuple[Sequence[Tensor], Tensor]] = Captures()
+        self._captures: Captures[tuple[Tensor, Tensor]] = Captures(MOST_PREFILLS)
+        self._has_memory = True
 
-    def replay(self, slots: Slots, inputs: Sequence[Tensor], work: Callable[[Sequence[Tensor]], Tensor]) -> Tensor:
-        """What `work` gives for these inputs (on the host); to be read before the next replay."""
-        shape = tuple(tensor.shape for tensor in inputs)
+    def replay(
+        self, slots: Slots, words: Tensor, shape: Hashable, work: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """The words on the device, and what `work` gives for them; both to be used before the next replay."""
         found = self._captures.find(slots, shape)
         if found:
             graph, (held, result) = found
-            for target, tensor in zip(held, inputs, strict=True):
-                target.copy_(tensor.pin_memory(), non_blocking=True)
+            held.copy_(words.pin_memory(), non_blocking=True)
             graph.replay()
-            return result
-        held = [sent(tensor, slots.kv.device) for tensor in inputs]
+            return held, result
+        held = sent(words, slots.kv.device)
         result = work(held)
-        self._captures.capture(slots, shape, lambda: (held, work(held)))
-        return result
+        if self._has_memory:
+            self._capture(slots, held, shape, work)
+        return held, result
+
+    def give_up(self) -> None:
+        """Let go of all graphs, and capture no more until told that there is memory again."""
+        self._has_memory = False
+        self._captures.clear()
+
+    def resume(self) -> None:
+        self._has_memory = True
+
+    def _capture(self, slots: Slots, held: Tensor, shape: Hashable, work: Callable[[Tensor], Tensor]) -> None:
+        try:
+            self._captures.capture(slots, shape, lambda: (held, work(held)))
+        except torch.OutOfMemoryError:
+            log.warning("too little GPU memory is free to capture the reading of prompts; it goes on without")
+            self.give_up()

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from jade.backbone.constrain import ChoiceMatcher
 from jade.types import Generation, Prompt, Sampling
+
+WORD = 8
+"""Bytes that a token id has in a row."""
+
+
+def as_words(ids: Iterable[int]) -> bytes:
+    return array("q", ids).tobytes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +56,17 @@ class Job:
     arrived: float = field(default_factory=time.perf_counter)
     cancelled: bool = False
     ids: tuple[int, ...] = ()
+    row: bytes = b""
+    """The ids once more, as 8-byte words: what is compared, looked up and sent to the device."""
     num_cut: int = 0
     refusal: Exception | None = None
     limit: int = 0
     matcher: ChoiceMatcher | None = None
     num_sampled: int = 0
     policy_version: int = 0
+
+    def take_ids(self, ids: tuple[int, ...], num_cut: int) -> None:
+        self.ids, self.row, self.num_cut = ids, as_words(ids), num_cut
 
     @property
     def num_positions(self) -> int:

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from jade.backbone.chat import ChatFormat, common_length
-from jade.backbone.local_job import Job
-from jade.backbone.local_runner import Admission, Runner, draw_for
+from jade.backbone.local_job import WORD, Job
+from jade.backbone.local_packing import Admission
+from jade.backbone.local_runner import Runner, draw_for
 from jade.backbone.local_slots import Report
 from jade.backbone.local_standing import Standing
 
@@ -31,6 +32,12 @@ class Prefix:
 
     ids: tuple[int, ...]
     kv: Tensor
+    row: bytes
+
+    def num_shared(self, job: Job) -> int:
+        """How many of these are the job's first. One always remains: it gives the first logits."""
+        num = len(self.ids) if job.row.startswith(self.row) else common_length(self.ids, job.ids)
+        return min(num, len(job.ids) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +74,10 @@ class Lane:
 
     def num_cached(self, job: Job) -> int:
         """How many of the prompt's first tokens need not be computed. One always is: it gives the first logits."""
-        if self._standing.find(job.ids) is not None:
+        if self._standing.find(job.row) is not None:
             return len(job.ids) - 1
         prefix = self._prefixes.get(job.prompt.system)
-        return min(common_length(prefix.ids, job.ids), len(job.ids) - 1) if prefix else 0
+        return prefix.num_shared(job) if prefix else 0
 
     def lacks_prefix(self, job: Job) -> bool:
         """Whether this job would compute a prefix that others could then copy."""
@@ -92,7 +99,7 @@ class Lane:
         cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
         cached |= {slot: len(placed[slot].ids) for slot in twins}
         admitted = [
-            Admission(slot, job.ids, cached[slot], job.limit, job.sampling, twins.get(slot))
+            Admission(slot, job.row, cached[slot], job.limit, job.sampling, twins.get(slot))
             for slot, job in placed.items()
         ]
         try:
@@ -103,7 +110,7 @@ class Lane:
             raise
         self.jobs.update(placed)
         for slot, job in placed.items():
-            self._standing.put(slot, job.ids)
+            self._standing.put(slot, job.row)
         self._keep_prefixes(placed)
         return sum(cached.values())
 
@@ -113,11 +120,14 @@ class Lane:
         self._runner.adapters.activate(self.adapter)
         num_rows = max(self.jobs) + 1
         how = draw_for(job.sampling for job in self.jobs.values())
-        for _ in range(1 if self._is_constrained else num_steps):
-            longest = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in self.jobs.values())
-            allowed = self._allowed([self.jobs.get(slot) for slot in range(num_rows)])
-            self._runner.decode(self.slots, num_rows, longest, how, allowed)
-            self._advance(self.jobs, 1)
+        longest = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in self.jobs.values())
+        allowed: Tensor | None = None
+        if self._is_constrained:  # what a constrained job may say next depends on what it said last
+            num_steps, allowed = 1, self._allowed([self.jobs.get(slot) for slot in range(num_rows)])
+        for step in range(num_steps):
+            num_positions = min(longest + step, self.slots.num_positions)
+            self._runner.decode(self.slots, num_rows, num_positions, how, allowed)
+        self._advance(self.jobs, num_steps)
         self._reports.append((dict(self.jobs), self.slots.report(num_rows)))
 
     @property
@@ -136,8 +146,9 @@ class Lane:
 
     def _finished_in(self, jobs: dict[int, Job], report: Report) -> list[tuple[Job, list[int], list[float]]]:
         report.wait()
-        done, here = report.done_S.tolist(), {job: slot for slot, job in self.jobs.items()}
-        rows = [slot for slot, job in sorted(jobs.items()) if done[slot] and job in here]
+        done = [slot for slot, is_done in enumerate(report.done_S.tolist()) if is_done and slot in jobs]
+        here = {job: slot for slot, job in self.jobs.items()} if done else {}
+        rows = [slot for slot in done if jobs[slot] in here]
         if not rows:
             return []
         counts = report.num_sampled_S[rows].tolist()
@@ -197,19 +208,21 @@ class Lane:
         standing: dict[tuple[int, int], list[int]] = {}
         prefixed: dict[tuple[str, int], list[int]] = {}
         for slot, job in jobs.items():
-            source = self._standing.find(job.ids, but=placed)
+            source = self._standing.find(job.row, but=placed)
             prefix = self._prefixes.get(job.prompt.system)
             if source is not None:
                 cached[slot] = len(job.ids) - 1
                 standing.setdefault((source, cached[slot]), []).append(slot)
             elif prefix:
-                cached[slot] = min(common_length(prefix.ids, job.ids), len(job.ids) - 1)
+                cached[slot] = prefix.num_shared(job)
                 prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
         for (source, length), group in standing.items():
             self.slots.copy(source, group, length)
-        for (system, length), group in prefixed.items():
+        for system, _ in prefixed:
             self._prefixes.move_to_end(system)
-            self.slots.fill(group, self._prefixes[system].kv[:, :, :length])
+        self.slots.fill(
+            [(group, self._prefixes[system].kv[:, :, :length]) for (system, length), group in prefixed.items()]
+        )
         return cached
 
     @torch.inference_mode()
@@ -218,7 +231,7 @@ class Lane:
             if self.lacks_prefix(job):
                 length = common_length(self._chat.fixed_prefix(job.prompt.system), job.ids)
                 kv = self.slots.kv[:, :, slot, :length].clone()
-                self._prefixes[job.prompt.system] = Prefix(job.ids[:length], kv)
+                self._prefixes[job.prompt.system] = Prefix(job.ids[:length], kv, job.row[: WORD * length])
         while len(self._prefixes) > MAX_PREFIXES:
             self._prefixes.popitem(last=False)
 
@@ -244,5 +257,5 @@ class Lane:
 
 def _twins(placed: dict[int, Job]) -> dict[int, int]:
     """Which slots are to hold the same prompt as an earlier one of these, and which one that is."""
-    first: dict[tuple[int, ...], int] = {}
-    return {slot: first[job.ids] for slot, job in placed.items() if first.setdefault(job.ids, slot) != slot}
+    first: dict[bytes, int] = {}
+    return {slot: first[job.row] for slot, job in placed.items() if first.setdefault(job.row, slot) != slot}

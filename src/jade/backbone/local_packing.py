@@ -1,65 +1,149 @@
-"""Several prompts, or what follows their cached prefixes, as one row of tokens: the index tensors, built on the host
-and padded to a few shapes, so that reading them can be captured like a decode step.
+"""Several prompts, or what follows their cached prefixes, as one row of tokens: all that a prefill is told, built on
+the host in one stretch of memory and padded to a few shapes, so that it is sent at once and can be captured like a
+decode step.
 
-N = tokens in the row, B = requests that read, R = requests that want logits (those that copy another's prompt too).
+N = tokens in the row, C = pieces of at most `PIECE` tokens, B = requests that read, R = requests that want logits
+(those that copy another's prompt too).
 """
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from jade.backbone.local_attention import Span
+from jade.backbone.local_attention import PIECE, Span
+from jade.backbone.local_job import WORD
+from jade.backbone.local_sampling import seed_word
+from jade.types import Sampling
 
 TOKEN_STEP = 4096
 FEWEST_TOKENS = 256
 FEWEST_REQUESTS = 16
+WHOLE = ("prompt_length", "limit", "seed")
+BROKEN = ("temperature", "top_p")
+"""What a slot is told of its request, in whole and in broken numbers."""
+Words = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """What a prefill reads. A padded token has slot -1 and is stored nowhere; a padded request has no tokens."""
+class Admission:
+    """A request that enters a slot. The first `num_cached` positions of the slot are filled already; or, where another
+    admission of the same moment has the same prompt, all of them are filled from that one's slot."""
+
+    slot: int
+    row: bytes
+    """The prompt's token ids as words."""
+    num_cached: int
+    limit: int
+    sampling: Sampling
+    twin: int | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.row) // WORD
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How much room a prefill's words have; equal shapes can be read by one captured graph."""
+
+    num_tokens: int
+    num_requests: int
+    num_pieces: int
+
+    @classmethod
+    def padded(cls, num_tokens: int, num_requests: int) -> Shape:
+        """Cut into pieces, so many tokens of so many requests are never more than this."""
+        tokens, requests = token_bucket(num_tokens), request_bucket(num_requests)
+        return cls(tokens, requests, tokens // PIECE + requests)
+
+    def sizes(self) -> tuple[int, ...]:
+        """In words: the row, what slots are told in whole and in broken numbers, the wanted, the pieces."""
+        requests = self.num_requests
+        return 3 * self.num_tokens, (1 + len(WHOLE)) * requests, requests, requests, -(-3 * (self.num_pieces + 1) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """What a prefill is told. A padded token has slot -1 and is stored nowhere; a padded piece has no tokens; a padded
+    request is the first one said again."""
 
     row_3N: Tensor
     """Token ids, slots and positions."""
-    bounds_3B: Tensor
-    """Where requests end in the row (from 0 on), where their slots begin in memory, how many positions they see."""
+    slot_R: Tensor
+    state: Mapping[str, Tensor]
+    """What the slots are told, by name [R]."""
     last_R: Tensor
     """Whose logits are wanted."""
-    max_q: int
-    """No request has more tokens in the row. Never one: for that the kernel has another way."""
+    bounds_3C: Tensor
+    """Where pieces begin in the row, where their slots begin in memory, how many positions they see; and the end."""
 
-    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.row_3N, self.bounds_3B, self.last_R
+    @classmethod
+    def of(cls, words: Tensor, shape: Shape) -> Sheet:
+        """The words as tensors, wherever they are; nothing is copied."""
+        row, whole, broken, last, bounds = words.split(shape.sizes())
+        slot_R, *others = whole.view(-1, shape.num_requests)
+        numbers = broken.view(torch.float32).view(len(BROKEN), -1)
+        return cls(
+            row_3N=row.view(3, -1),
+            slot_R=slot_R,
+            state=dict(zip((*WHOLE, *BROKEN), (*others, *numbers), strict=True)),
+            last_R=last,
+            bounds_3C=bounds.view(torch.int32)[: 3 * (shape.num_pieces + 1)].view(3, -1),
+        )
 
 
-def pack(
-    spans: Sequence[Span], ids: array[int], last: Sequence[int], num_positions: int, *, padded: bool = True
-) -> Packed:
-    """`ids` are the tokens of all spans; a slot has `num_positions` positions."""
-    num_tokens = token_bucket(len(ids)) if padded else len(ids)
-    num_spans = request_bucket(len(last)) if padded else len(spans)
-    lengths = torch.tensor([span.stop - span.start for span in spans])
-    shift = torch.tensor([span.num_before - span.start for span in spans])
-    row_3N = torch.zeros(3, num_tokens, dtype=torch.long)
+def pack(admitted: Sequence[Admission], num_positions: int, *, padded: bool = True) -> tuple[Words, Shape]:
+    """A slot has `num_positions` positions. With numpy: every operation of torch lets go of the interpreter's lock, and
+    gets it back only when the other threads have had their turn."""
+    readers = [one for one in admitted if one.twin is None]
+    tokens = np.frombuffer(b"".join(one.row[WORD * one.num_cached :] for one in readers), dtype=np.int64)
+    slot_B, cached_B, all_B = np.array([(one.slot, one.num_cached, one.num_tokens) for one in readers]).T
+    stop_B = np.cumsum(all_B - cached_B)
+    start_B = stop_B - (all_B - cached_B)
+    num_pieces_B = -(-(all_B - cached_B) // PIECE)
+    num_pieces = int(num_pieces_B.sum())
+    shape = Shape(len(tokens), len(admitted), num_pieces)
+    if padded:
+        shape = Shape.padded(len(tokens), len(admitted))
+    words = np.zeros(sum(shape.sizes()), dtype=np.int64)
+    row, whole, broken, last, bounds = np.split(words, np.cumsum(shape.sizes())[:-1])
+    _fill_row(row.reshape(3, -1), tokens, slot_B, cached_B - start_B, stop_B - start_B)
+    _fill_state(whole.reshape(-1, shape.num_requests), broken.view(np.float32).reshape(2, -1), admitted)
+    ends = dict(zip(slot_B.tolist(), (stop_B - 1).tolist(), strict=True))
+    last[: len(admitted)] = [ends[one.slot if one.twin is None else one.twin] for one in admitted]
+    bounds_3C = bounds.view(np.int32)[: 3 * (shape.num_pieces + 1)].reshape(3, -1)
+    of_C = np.repeat(np.arange(len(readers)), num_pieces_B)
+    number_C = np.arange(num_pieces) - np.repeat(np.cumsum(num_pieces_B) - num_pieces_B, num_pieces_B)
+    start_C = start_B[of_C] + PIECE * number_C
+    bounds_3C[0] = len(tokens)
+    bounds_3C[0, :num_pieces] = start_C
+    bounds_3C[1, :num_pieces] = slot_B[of_C] * num_positions
+    bounds_3C[2, :num_pieces] = np.minimum(start_C + PIECE, stop_B[of_C]) + (cached_B - start_B)[of_C]
+    return words, shape
+
+
+def _fill_row(row_3N: Words, tokens: Words, slot_B: Words, shift_B: Words, length_B: Words) -> None:
+    num = len(tokens)
     row_3N[1] = -1
-    real = slice(len(ids))
-    row_3N[0, real] = torch.frombuffer(ids, dtype=torch.long)
-    row_3N[1, real] = torch.tensor([span.slot for span in spans]).repeat_interleave(lengths)
-    row_3N[2, real] = torch.arange(len(ids)) + shift.repeat_interleave(lengths)
-    bounds_3B = torch.zeros(3, num_spans + 1, dtype=torch.int32)
-    bounds_3B[0] = len(ids)
-    bounds_3B[:, : len(spans)] = torch.tensor(
-        [[span.start, span.slot * num_positions, span.num_seen] for span in spans], dtype=torch.int32
+    row_3N[0, :num] = tokens
+    row_3N[1, :num] = np.repeat(slot_B, length_B)
+    row_3N[2, :num] = np.arange(num) + np.repeat(shift_B, length_B)
+
+
+def _fill_state(whole: Words, broken: NDArray[np.float32], admitted: Sequence[Admission]) -> None:
+    num = len(admitted)
+    whole[:, :num] = np.array(
+        [(one.slot, one.num_tokens, one.limit, seed_word(one.sampling.seed)) for one in admitted], dtype=np.int64
     ).T
-    last_R = torch.zeros(num_spans if padded else len(last), dtype=torch.long)
-    last_R[: len(last)] = torch.tensor(last)
-    max_q = min(num_tokens, num_positions) if padded else max(2, int(lengths.max()))
-    return Packed(row_3N, bounds_3B, last_R, max_q)
+    broken[:, :num] = np.array([(one.sampling.temperature, one.sampling.top_p) for one in admitted]).T
+    for numbers in (whole, broken):
+        numbers[:, num:] = numbers[:, :1]
 
 
 def token_bucket(num_tokens: int) -> int:
@@ -77,12 +161,15 @@ def request_bucket(num_requests: int) -> int:
     return bucket
 
 
-def packed_rows(prompts: Mapping[int, tuple[Sequence[int], int]]) -> tuple[list[Span], array[int]]:
-    """Spans and tokens, by slot: the prompt, and how much of it is cached."""
-    spans: list[Span] = []
-    ids = array("q")
-    for slot, (prompt_ids, num_cached) in prompts.items():
-        start = len(ids)
-        ids.extend(prompt_ids[num_cached:])
-        spans.append(Span(slot, start, len(ids), num_cached))
-    return spans, ids
+def spans_of(admitted: Sequence[Admission]) -> list[Span]:
+    """Where the prompts that are read stand in the row."""
+    return list(_spans(admitted))
+
+
+def _spans(admitted: Sequence[Admission]) -> Iterator[Span]:
+    start = 0
+    for one in admitted:
+        if one.twin is None:
+            stop = start + one.num_tokens - one.num_cached
+            yield Span(one.slot, start, stop, one.num_cached)
+            start = stop

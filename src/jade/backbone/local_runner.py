@@ -6,43 +6,28 @@ shape and replayed. Requests are told apart by rows alone; who they are is the e
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from jade.backbone.local_adapters import AdapterSet
-from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
+from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout
 from jade.backbone.local_cpu import CpuDecoder, can_run_on_cpu
 from jade.backbone.local_fused import FusedDecoder, can_fuse
 from jade.backbone.local_graphs import DecodeGraphs, PrefillGraphs, row_bucket
-from jade.backbone.local_packing import pack, packed_rows
-from jade.backbone.local_sampling import Draw, draw_tokens, seed_word, uniforms
+from jade.backbone.local_packing import Admission, Sheet, pack, spans_of
+from jade.backbone.local_sampling import Draw, draw_tokens, uniforms
 from jade.backbone.local_slots import CacheShape, Slots, sent
 from jade.errors import ConfigError
 from jade.types import Sampling
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
-    """A request that enters a slot. The first `num_cached` positions of the slot are filled already; or, where another
-    admission of the same moment has the same prompt, all of them are filled from that one's slot."""
-
-    slot: int
-    prompt_ids: Sequence[int]
-    num_cached: int
-    limit: int
-    sampling: Sampling
-    twin: int | None = None
-
-
 class Runner:
     """A model, ready to work on slots."""
 
-    def __init__(self, model: Any, eos_ids: Iterable[int], fuse: bool = True, capture_prefill: bool = False) -> None:
+    def __init__(self, model: Any, eos_ids: Iterable[int], fuse: bool = True, capture_prefill: bool = True) -> None:
         _require_plain_attention(model.config)
         model.set_attn_implementation(ATTENTION)
         self.model = model.eval()
@@ -72,29 +57,48 @@ class Runner:
     @torch.inference_mode()
     def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
         """Read the prompts, and sample the first token of each."""
-        spans, ids = packed_rows({one.slot: (one.prompt_ids, one.num_cached) for one in admitted if one.twin is None})
-        ends = {span.slot: span.stop - 1 for span in spans}
-        last = [ends[one.slot if one.twin is None else one.twin] for one in admitted]
-        slot_B = _enter(slots, admitted)
-        logits_BV = self._read(slots, spans, ids, last)
+        slot_B, logits_BV = self._read(slots, admitted)
         _copy_to_twins(slots, admitted)
         self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
 
-    def _read(self, slots: Slots, spans: Sequence[Span], ids: array[int], last: Sequence[int]) -> Tensor:
-        """The logits after the prompts."""
+    def _read(self, slots: Slots, admitted: Sequence[Admission]) -> tuple[Tensor, Tensor]:
+        """Tell the slots of their requests and read the prompts; the slots, and the logits after the prompts."""
+        if self._prefills and self._is_fused and isinstance(self._fused, FusedDecoder):
+            return self._read_captured(self._prefills, self._fused, slots, admitted)
+        words, shape = pack(admitted, slots.num_positions, padded=False)
+        sheet = Sheet.of(sent(torch.from_numpy(words), self.device), shape)
+        _enter(slots, sheet)
+        layout: Layout
         if self.device.type != "cuda" or slots.kv.dtype == torch.float32:
-            ids_N = sent(torch.frombuffer(ids, dtype=torch.long), self.device)
-            return self._logits(ids_N, PrefillLayout(slots.kv, spans), sent(torch.tensor(last), self.device))
-        prefills = self._prefills if self._is_fused else None
-        packed = pack(spans, ids, last, slots.num_positions, padded=prefills is not None)
+            layout = PrefillLayout(slots.kv, spans_of(admitted))
+        else:
+            layout = PackedLayout(slots.kv, sheet.row_3N, sheet.bounds_3C)
+        return sheet.slot_R, self._logits(sheet.row_3N[0], layout, sheet.last_R)
 
-        def work(tensors: Sequence[Tensor]) -> Tensor:
-            row_3N, bounds_3B, last_R = tensors
-            return self._logits(row_3N[0], PackedLayout(slots.kv, row_3N, bounds_3B, packed.max_q), last_R)
+    def _read_captured(
+        self, prefills: PrefillGraphs, fused: FusedDecoder, slots: Slots, admitted: Sequence[Admission]
+    ) -> tuple[Tensor, Tensor]:
+        words, shape = pack(admitted, slots.num_positions)
 
-        if prefills:
-            return prefills.replay(slots, packed.tensors(), work)[: len(last)]
-        return work([sent(tensor, self.device) for tensor in packed.tensors()])
+        def work(words: Tensor) -> Tensor:
+            sheet = Sheet.of(words, shape)
+            _enter(slots, sheet)
+            layout = PackedLayout(slots.kv, sheet.row_3N, sheet.bounds_3C)
+            return fused.states(sheet.row_3N[0], layout, sheet.last_R)
+
+        held, state_RE = prefills.replay(slots, torch.from_numpy(words), shape, work)
+        real = slice(len(admitted))
+        # The head stays outside, so that no graph keeps logits, which are as wide as the vocabulary.
+        return Sheet.of(held, shape).slot_R[real], fused.head(state_RE[real])
+
+    def give_up_captures(self) -> None:
+        """Give back the memory that only makes the reading of prompts quicker."""
+        if self._prefills:
+            self._prefills.give_up()
+
+    def resume_captures(self) -> None:
+        if self._prefills:
+            self._prefills.resume()
 
     @torch.inference_mode()
     def decode(
@@ -168,25 +172,12 @@ def draw_for(samplings: Iterable[Sampling]) -> Draw:
     return Draw.FULL if len(drawn) == len(all_of_them) else Draw.MIXED
 
 
-def _enter(slots: Slots, admitted: Sequence[Admission]) -> Tensor:
-    """Set the slots' state, field by field for all requests at once; the slots."""
-    samplings = [one.sampling for one in admitted]
-    words = [
-        [one.slot for one in admitted],
-        [len(one.prompt_ids) for one in admitted],
-        [one.limit for one in admitted],
-        [seed_word(sampling.seed) for sampling in samplings],
-    ]
-    numbers = [[sampling.temperature for sampling in samplings], [sampling.top_p for sampling in samplings]]
-    slot_B: Tensor
-    slot_B, *whole = sent(torch.tensor(words), slots.kv.device)
-    fresh = dict(zip(("prompt_length", "limit", "seed"), whole, strict=True))
-    fresh |= zip(("temperature", "top_p"), sent(torch.tensor(numbers), slots.kv.device), strict=True)
-    for name, value_B in fresh.items():
-        getattr(slots, name)[slot_B] = value_B
-    slots.num_sampled.index_fill_(0, slot_B, 0)
-    slots.done.index_fill_(0, slot_B, False)
-    return slot_B
+def _enter(slots: Slots, sheet: Sheet) -> None:
+    """Set the slots' state, field by field for all requests at once."""
+    for name, value_R in sheet.state.items():
+        getattr(slots, name)[sheet.slot_R] = value_R
+    slots.num_sampled.index_fill_(0, sheet.slot_R, 0)
+    slots.done.index_fill_(0, sheet.slot_R, False)
 
 
 def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
@@ -195,7 +186,7 @@ def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
         if one.twin is not None:
             groups.setdefault(one.twin, []).append(one)
     for source, twins in groups.items():
-        slots.copy(source, [twin.slot for twin in twins], len(twins[0].prompt_ids))
+        slots.copy(source, [twin.slot for twin in twins], twins[0].num_tokens)
 
 
 def _require_plain_attention(config: Any) -> None:

@@ -90,12 +90,16 @@ class Slots:
 
     def copy(self, source: int, targets: Sequence[int], num_positions: int) -> None:
         """Give the first keys and values of one slot to others."""
-        self.fill(targets, self.kv[:, :, source, :num_positions])
+        self.fill([(targets, self.kv[:, :, source, :num_positions])])
 
-    def fill(self, targets: Sequence[int], kv: Tensor) -> None:
-        """Begin slots with the same keys and values [layer, 2, position, K, D]."""
-        target = sent(torch.tensor(targets), self._device)
-        self.kv[:, :, target, : kv.shape[2]] = kv[:, :, None]
+    def fill(self, groups: Sequence[tuple[Sequence[int], Tensor]]) -> None:
+        """Begin the slots of each group with the same keys and values [layer, 2, position, K, D]."""
+        if not groups:
+            return
+        every = sent(torch.tensor([slot for targets, _ in groups for slot in targets]), self._device)
+        targets_of = every.split([len(targets) for targets, _ in groups])
+        for target, (_, kv) in zip(targets_of, groups, strict=True):
+            self.kv[:, :, target, : kv.shape[2]] = kv[:, :, None]
 
     def move(self, sources: Sequence[int], targets: Sequence[int], num_positions: int) -> None:
         """Copy slots over others, all at once, and leave the old ones idle."""

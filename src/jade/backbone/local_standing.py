@@ -5,40 +5,41 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-Ids = tuple[int, ...]
+Row = bytes
+"""A prompt's token ids as words: a tuple of as many numbers would be hashed anew whenever it is looked up."""
 
 
 class Standing:
     """Slots by prompt and prompts by slot, kept in step."""
 
     def __init__(self) -> None:
-        self._ids: dict[int, Ids] = {}
-        self._slots: dict[Ids, set[int]] = {}
+        self._rows: dict[int, Row] = {}
+        self._slots: dict[Row, set[int]] = {}
 
-    def put(self, slot: int, ids: Ids) -> None:
+    def put(self, slot: int, row: Row) -> None:
         self.remove(slot)
-        self._ids[slot] = ids
-        self._slots.setdefault(ids, set()).add(slot)
+        self._rows[slot] = row
+        self._slots.setdefault(row, set()).add(slot)
 
     def remove(self, slot: int) -> None:
-        ids = self._ids.pop(slot, None)
-        if ids is None:
+        row = self._rows.pop(slot, None)
+        if row is None:
             return
-        self._slots[ids].discard(slot)
-        if not self._slots[ids]:
-            del self._slots[ids]
+        self._slots[row].discard(slot)
+        if not self._slots[row]:
+            del self._slots[row]
 
     def move(self, source: int, target: int) -> None:
-        ids = self._ids.get(source)
+        row = self._rows.get(source)
         self.remove(source)
         self.remove(target)
-        if ids is not None:
-            self.put(target, ids)
+        if row is not None:
+            self.put(target, row)
 
-    def find(self, ids: Ids, but: Container[int] = ()) -> int | None:
+    def find(self, row: Row, but: Container[int] = ()) -> int | None:
         """The lowest slot that holds exactly this prompt, of those that are not about to change."""
-        return min((slot for slot in self._slots.get(ids, ()) if slot not in but), default=None)
+        return min((slot for slot in self._slots.get(row, ()) if slot not in but), default=None)
 
     def clear(self) -> None:
-        self._ids.clear()
+        self._rows.clear()
         self._slots.clear()
