@@ -121,7 +121,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             plain = functools.partial(time_generate, model, tokenizer, prompts)
             rows.append(in_passing(functools.partial(row, "generate", number, plain, options)))
     settings = {"max_batch": options.max_batch, "threads": options.threads, "fuse": not options.plain}
-    settings["capture_prefill"] = options.capture_prefill
+    settings["capture_prefill"] = not options.eager_prefill
     backbone = LocalBackbone(model, tokenizer, device=device, **settings)
     warm_up = make_prompts(tokenizer, 1, options.prompt_tokens)
     asyncio.run(backbone.generate(warm_up[0], Sampling(1.0, max_tokens=2)))
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--groups", type=int, default=1, help="requests with the same prompt")
     parser.add_argument("--plain", action="store_true", help="transformers' own layers instead of fused kernels")
-    parser.add_argument("--capture-prefill", action="store_true", help="read prompts by CUDA graphs too")
+    parser.add_argument("--eager-prefill", action="store_true", help="decode by CUDA graphs, but read prompts without")
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second of the GPU's memory")
     parser.add_argument("--flops", type=float, default=790e12, help="operations a second of its matrix units")
     parser.add_argument("--skip-generate", action="store_true")

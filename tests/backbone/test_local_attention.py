@@ -8,10 +8,13 @@ import pytest
 import torch
 from backbone_builders import make_model
 
-from jade.backbone.local_attention import DecodeLayout, Layout, PrefillLayout, Span
+from jade.backbone.local_attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
+from jade.backbone.local_job import as_words
+from jade.backbone.local_packing import Admission, Sheet, pack
 from jade.backbone.local_runner import Runner
 from jade.backbone.local_slots import CacheShape, Slots
 from jade.errors import ConfigError
+from jade.types import Sampling
 
 KINDS = ("llama", "qwen2")
 CPU = torch.device("cpu")
@@ -71,6 +74,53 @@ def test_what_follows_a_cached_prefix_has_the_logits_of_the_whole_prompt(kind: s
     slots.kv[:, :, 1, :11] = slots.kv[:, :, 3, :11]
     logits = slot_logits(ours, ids[11:], PrefillLayout(slots.kv, [Span(1, 0, 14, 11)]))
     torch.testing.assert_close(logits, plain_logits(plain, ids)[11:], atol=1e-4, rtol=0)
+
+
+def plain_flash(
+    q_NHD: torch.Tensor,
+    k_MKD: torch.Tensor,
+    v_MKD: torch.Tensor,
+    ends_q: torch.Tensor,
+    starts_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    *options: object,
+    scale: float,
+    seqused_k: torch.Tensor,
+) -> tuple[torch.Tensor]:
+    """What the GPU's kernel says it computes: rows of several lengths, causal masks aligned at their ends."""
+    out_NHD = torch.full_like(q_NHD, torch.nan)
+    for number, seen in enumerate(seqused_k.tolist()):
+        start, stop = ends_q[number : number + 2].tolist()
+        first = int(starts_k[number])
+        assert stop - start <= max_q
+        assert seen <= max_k
+        q, k, v = (
+            rows[None].transpose(1, 2)
+            for rows in (q_NHD[start:stop], k_MKD[first : first + seen], v_MKD[first : first + seen])
+        )
+        mask = torch.ones(stop - start, seen, dtype=torch.bool).tril(seen - (stop - start))
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
+        out_NHD[start:stop] = out[0].transpose(0, 1)
+    return (out_NHD,)
+
+
+def test_prompts_cut_into_pieces_have_the_logits_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorter than a piece, a whole one, and several; after cached prefixes and without."""
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", plain_flash)
+    plain, ours, slots = make_pair("llama")
+    slots.reserve(6, 4 * PIECE, 8)
+    sizes = {4: (5, 0), 0: (PIECE, 0), 2: (3 * PIECE + 7, 30), 1: (PIECE + 1, PIECE), 3: (2 * PIECE + 40, 40)}
+    prompts = {slot: (make_ids(size, slot), cached) for slot, (size, cached) in sizes.items()}
+    for slot, (ids, cached) in prompts.items():
+        if cached:
+            slot_logits(ours, ids[:cached], PrefillLayout(slots.kv, [Span(slot, 0, cached, 0)]))
+    admitted = [Admission(slot, as_words(ids), cached, 9, Sampling()) for slot, (ids, cached) in prompts.items()]
+    words, shape = pack(admitted, slots.num_positions, padded=False)
+    sheet = Sheet.of(torch.from_numpy(words), shape)
+    logits = slot_logits(ours, sheet.row_3N[0].tolist(), PackedLayout(slots.kv, sheet.row_3N, sheet.bounds_3C))
+    for last, (ids, _) in zip(sheet.last_R, prompts.values(), strict=True):
+        torch.testing.assert_close(logits[last], plain_logits(plain, ids)[-1], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from backbone_builders import make_model, make_prompt
@@ -26,6 +28,19 @@ from jade.types import Generation, Sampling
 from patience import PATIENCE_SECONDS
 
 
+def record_prefills(runner: Any) -> list[int]:
+    """How many requests each prefill from now on admits."""
+    sizes: list[int] = []
+    plain = runner.prefill
+
+    def prefill(slots: Any, admitted: Any, allowed: Any = None) -> None:
+        sizes.append(len(admitted))
+        plain(slots, admitted, allowed)
+
+    runner.prefill = prefill
+    return sizes
+
+
 async def test_a_request_joins_while_another_runs_and_leaves_before_it() -> None:
     async with opened(make_model(ends=False), inline=True) as backbone:  # so that the loop sees every step
         long = asyncio.create_task(backbone.generate(PROMPTS[0], Sampling(max_tokens=80)))
@@ -45,6 +60,18 @@ async def test_no_more_requests_run_at_once_than_max_batch() -> None:
         assert [g.token_ids for g in found] == [
             g.token_ids for g in await together(free, lambda i: Sampling(max_tokens=6 + i))
         ]
+
+
+async def test_a_small_rest_of_what_may_be_read_at_once_gets_no_prefill_of_its_own() -> None:
+    found, sizes = {}, {}
+    for fewest in (0, 150):
+        async with opened(inline=True, prefill_tokens=400) as backbone:
+            engine, runner = backbone._engine, backbone._runner
+            engine._limits = replace(engine._limits, fewest_tokens=fewest)
+            sizes[fewest] = record_prefills(runner)
+            found[fewest] = await together(backbone, lambda i: Sampling(1.0, max_tokens=6, seed=i))
+    assert len(sizes[150]) < len(sizes[0])
+    assert [g.token_ids for g in found[150]] == [g.token_ids for g in found[0]]
 
 
 @MODES

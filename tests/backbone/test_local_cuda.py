@@ -1,4 +1,5 @@
-"""The same code on a GPU: packed prefill, captured decode steps, several steps between two looks at the host."""
+"""The same code on a GPU: packed and captured prefill, captured decode steps, several steps between two looks at the
+host."""
 
 from __future__ import annotations
 
@@ -40,8 +41,17 @@ def mean_gap(model: Any, found: list[Generation]) -> float:
     return sum(gaps) / len(gaps)
 
 
-async def sampled(device: str, dtype: torch.dtype, rounds: int = 1) -> list[Generation]:
-    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device=device, dtype=dtype, max_batch=24)
+def num_prefill_graphs(backbone: LocalBackbone) -> int:
+    prefills = backbone._runner._prefills
+    return len(prefills._captures._held) if prefills else 0
+
+
+def share_equal(one: list[Generation], other: list[Generation]) -> float:
+    return sum(a.token_ids == b.token_ids for a, b in zip(one, other, strict=True)) / len(one)
+
+
+async def sampled(device: str, dtype: torch.dtype, rounds: int = 1, **settings: Any) -> list[Generation]:
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device=device, dtype=dtype, max_batch=24, **settings)
     found: list[Generation] = []
     for number in range(rounds):
         draws = [
@@ -55,8 +65,7 @@ async def sampled(device: str, dtype: torch.dtype, rounds: int = 1) -> list[Gene
 
 async def test_float32_on_the_gpu_draws_what_the_cpu_draws() -> None:
     near, far = await sampled("cpu", torch.float32), await sampled("cuda", torch.float32)
-    same = sum(one.token_ids == two.token_ids for one, two in zip(near, far, strict=True))
-    assert same >= 38
+    assert share_equal(near, far) >= 0.95
 
 
 async def test_log_probs_in_bfloat16_are_those_of_the_model_run_plainly() -> None:
@@ -71,14 +80,53 @@ async def test_several_engines_of_a_process_capture_and_compute_side_by_side() -
     """Roles with weights of their own have engines of their own, which meet new shapes at the same time."""
     alone = await sampled("cuda", torch.bfloat16, rounds=3)
     for found in await asyncio.gather(*(sampled("cuda", torch.bfloat16, rounds=3) for _ in range(3))):
-        same = sum(one.token_ids == two.token_ids for one, two in zip(alone, found, strict=True))
-        assert same >= 0.85 * len(alone)
+        assert share_equal(alone, found) >= 0.85
+
+
+async def test_captured_prefills_draw_what_plain_ones_draw() -> None:
+    """In bfloat16: float32 is not captured. Padding changes how products are tiled, so the last bits may differ."""
+    captured = await sampled("cuda", torch.bfloat16, rounds=3)
+    plain = await sampled("cuda", torch.bfloat16, rounds=3, capture_prefill=False)
+    assert share_equal(captured, plain) >= 0.85
+    model = rounded_model()
+    assert mean_gap(model, captured) < 1.1 * mean_gap(model, plain) + 0.01
+
+
+async def test_a_graph_reads_what_it_is_told_each_time() -> None:
+    """One shape, many contents: the same requests again and again, with others between them. Each is read as one piece,
+    several, or after a prefix that was computed before."""
+    prompts = [make_prompt(f"{index} " + "river " * (5 + 11 * index)) for index in range(12)]
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16, max_batch=1)
+    first = [await backbone.generate(prompt, Sampling(max_tokens=5)) for prompt in prompts]
+    assert num_prefill_graphs(backbone) in range(1, 4)
+    again = [await backbone.generate(prompt, Sampling(max_tokens=5)) for prompt in reversed(prompts)]
+    await backbone.close()
+    assert share_equal(first, again[::-1]) >= 0.8  # two found other parts of their prompts computed
+
+
+async def test_without_memory_for_graphs_prompts_are_read_as_before() -> None:
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16, max_batch=24)
+
+    async def all_of_them() -> list[Generation]:
+        samplings = [Sampling(1.0, max_tokens=20, seed=index) for index in range(len(PROMPTS))]
+        return await asyncio.gather(*map(backbone.generate, PROMPTS, samplings))
+
+    before = await all_of_them()
+    assert num_prefill_graphs(backbone)
+    backbone._runner.give_up_captures()
+    without = await all_of_them()
+    assert not num_prefill_graphs(backbone)
+    await backbone.update_weights({}, version=1)
+    after = await all_of_them()
+    assert num_prefill_graphs(backbone)
+    await backbone.close()
+    assert share_equal(before, without) >= 0.85
+    assert share_equal(before, after) >= 0.85
 
 
 async def test_a_gpu_repeats_itself() -> None:
     one, two = await sampled("cuda", torch.bfloat16), await sampled("cuda", torch.bfloat16)
-    same = sum(first.token_ids == second.token_ids for first, second in zip(one, two, strict=True))
-    assert same >= 36
+    assert share_equal(one, two) >= 0.9
 
 
 @pytest.mark.parametrize("capture", [False, True])
@@ -97,13 +145,20 @@ async def test_fused_kernels_are_as_close_to_float32_as_the_models_own_layers(ca
     assert gaps[0] < 1.3 * gaps[1] + 0.01
 
 
-async def test_new_weights_reach_the_fused_kernels() -> None:
-    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+@pytest.mark.parametrize("capture", [False, True])
+async def test_new_weights_reach_the_fused_kernels_and_the_graphs(capture: bool) -> None:
+    settings: dict[str, Any] = {"device": "cuda", "dtype": torch.bfloat16, "capture_prefill": capture}
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, **settings)
     await asyncio.gather(*(backbone.generate(prompt, Sampling(max_tokens=9)) for prompt in PROMPTS))
+    before = await backbone.generate(PROMPTS[3], Sampling(max_tokens=9))
+    num_graphs = num_prefill_graphs(backbone)
+    assert bool(num_graphs) == capture
     await backbone.update_weights(make_model(seed=5, **SIZES).state_dict(), version=1)
     after = await backbone.generate(PROMPTS[3], Sampling(max_tokens=9))
+    assert after.token_ids != before.token_ids
+    assert num_prefill_graphs(backbone) == num_graphs  # the prompt was read by a graph of the old weights' time
     await backbone.close()
-    fresh = LocalBackbone(make_model(seed=5, **SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+    fresh = LocalBackbone(make_model(seed=5, **SIZES), TOKENIZER, **settings)
     expected = await fresh.generate(PROMPTS[3], Sampling(max_tokens=9))
     await fresh.close()
     assert after.token_ids == expected.token_ids

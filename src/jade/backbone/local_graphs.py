@@ -131,6 +131,7 @@ class PrefillGraphs:
     def _capture(self, slots: Slots, held: Tensor, shape: Hashable, work: Callable[[Tensor], Tensor]) -> None:
         try:
             self._captures.capture(slots, shape, lambda: (held, work(held)))
-        except torch.OutOfMemoryError:
-            log.warning("too little GPU memory is free to capture the reading of prompts; it goes on without")
+        except RuntimeError as error:  # out of memory, most likely, or what a capture says that such an error ended
+            reason = next(iter(str(error).splitlines()), "")
+            log.warning("prompts are read without graphs: capturing failed (%s: %s)", type(error).__name__, reason)
             self.give_up()
