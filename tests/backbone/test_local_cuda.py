@@ -4,6 +4,7 @@ host."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -162,6 +163,13 @@ async def test_new_weights_reach_the_fused_kernels_and_the_graphs(capture: bool)
     expected = await fresh.generate(PROMPTS[3], Sampling(max_tokens=9))
     await fresh.close()
     assert after.token_ids == expected.token_ids
+
+
+async def test_the_collector_is_spared_what_stays_until_the_backbone_closes() -> None:
+    backbone = LocalBackbone(make_model(**SIZES), TOKENIZER, device="cuda", dtype=torch.bfloat16)
+    assert gc.get_freeze_count()
+    await backbone.close()
+    assert not gc.get_freeze_count()
 
 
 async def test_constrained_requests_share_a_batch_with_free_ones() -> None:
