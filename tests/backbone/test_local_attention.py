@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from backbone_builders import make_model
+from standin_kernels import plain_flash
 
 from jade.backbone.local_attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
 from jade.backbone.local_job import as_words
@@ -74,35 +75,6 @@ def test_what_follows_a_cached_prefix_has_the_logits_of_the_whole_prompt(kind: s
     slots.kv[:, :, 1, :11] = slots.kv[:, :, 3, :11]
     logits = slot_logits(ours, ids[11:], PrefillLayout(slots.kv, [Span(1, 0, 14, 11)]))
     torch.testing.assert_close(logits, plain_logits(plain, ids)[11:], atol=1e-4, rtol=0)
-
-
-def plain_flash(
-    q_NHD: torch.Tensor,
-    k_MKD: torch.Tensor,
-    v_MKD: torch.Tensor,
-    ends_q: torch.Tensor,
-    starts_k: torch.Tensor,
-    max_q: int,
-    max_k: int,
-    *options: object,
-    scale: float,
-    seqused_k: torch.Tensor,
-) -> tuple[torch.Tensor]:
-    """What the GPU's kernel says it computes: rows of several lengths, causal masks aligned at their ends."""
-    out_NHD = torch.full_like(q_NHD, torch.nan)
-    for number, seen in enumerate(seqused_k.tolist()):
-        start, stop = ends_q[number : number + 2].tolist()
-        first = int(starts_k[number])
-        assert stop - start <= max_q
-        assert seen <= max_k
-        q, k, v = (
-            rows[None].transpose(1, 2)
-            for rows in (q_NHD[start:stop], k_MKD[first : first + seen], v_MKD[first : first + seen])
-        )
-        mask = torch.ones(stop - start, seen, dtype=torch.bool).tril(seen - (stop - start))
-        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=scale, enable_gqa=True)
-        out_NHD[start:stop] = out[0].transpose(0, 1)
-    return (out_NHD,)
 
 
 def test_prompts_cut_into_pieces_have_the_logits_of_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
