@@ -57,7 +57,8 @@ def add_norm(x_NE: Tensor, delta_NE: Tensor | None, weight_E: Tensor, eps: float
 
 def gated(both_NF: Tensor) -> Tensor:
     gate, value = both_NF.chunk(2, dim=-1)
-    return torch.nn.functional.silu(gate) * value
+    opened: Tensor = torch.nn.functional.silu(gate) * value
+    return opened
 
 
 def turn_and_store(
@@ -98,6 +99,7 @@ def read_as_on_a_gpu(backbone: LocalBackbone, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "jade.backbone.local_kernels", kernels)  # type: ignore[arg-type,unused-ignore]
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", plain_flash)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(Captures, "capture", capture)
     runner: Any = backbone._runner
     runner._fused = FusedDecoder(runner.model)

@@ -46,7 +46,8 @@ class StandInGpu:
     """Counts captures; has memory for `room` of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
-        self.room, self.num_captured = room, 0
+        self.room, self.num_captured, self.share_free = room, 0, 0.5
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * self.share_free, 100))
         monkeypatch.setattr(torch.cuda, "CUDAGraph", StandInGraph)
         monkeypatch.setattr(torch.cuda, "graph", self.capturing)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
@@ -97,6 +98,17 @@ def test_without_memory_for_graphs_prompts_are_read_plainly(monkeypatch: pytest.
     gpu.room = 9
     graphs.resume()
     read(graphs, 3, shape=1)
+    assert gpu.num_captured == 2
+
+
+def test_nothing_more_is_captured_while_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, graphs = StandInGpu(monkeypatch, room=9), PrefillGraphs()
+    read(graphs, 3, shape=1)
+    gpu.share_free = 0.05
+    assert [read(graphs, number, shape=2) for number in (5, 6)] == [6, 7]
+    assert gpu.num_captured == 1
+    gpu.share_free = 0.5
+    read(graphs, 5, shape=2)
     assert gpu.num_captured == 2
 
 

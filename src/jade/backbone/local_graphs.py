@@ -18,8 +18,10 @@ from jade.backbone.local_turns import OF_THIS_PROCESS
 
 ROW_STEP = 64
 POSITION_STEP = 128
-MOST_PREFILLS = 32
-"""Captured shapes of prefills that are kept; each holds the memory of its nodes."""
+MOST_PREFILLS = 64
+"""Captured shapes of prefills that are kept: all that occur, unless very much is read at once."""
+KEPT_FREE = 0.1
+"""Share of a GPU's memory that new graphs of prefills leave free: a learner beside them may need it."""
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class PrefillGraphs:
             return held, result
         held = sent(words, slots.kv.device)
         result = work(held)
-        if self._has_memory:
+        if self._has_memory and _is_roomy(slots.kv.device):
             self._capture(slots, held, shape, work)
         return held, result
 
@@ -135,3 +137,8 @@ class PrefillGraphs:
             reason = next(iter(str(error).splitlines()), "")
             log.warning("prompts are read without graphs: capturing failed (%s: %s)", type(error).__name__, reason)
             self.give_up()
+
+
+def _is_roomy(device: torch.device) -> bool:
+    free, total = torch.cuda.mem_get_info(device)
+    return free > KEPT_FREE * total
