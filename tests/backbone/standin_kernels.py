@@ -66,7 +66,7 @@ def turn_and_store(
 ) -> Tensor:
     num_kv, size = kv_2SPKD.shape[3:]
     q, k, v = qkv_NX.unflatten(1, (-1, size)).split([num_heads, num_kv, num_kv], dim=1)
-    turned = []
+    turned: list[Tensor] = []
     for rows in (q, k):
         one, two = rows.chunk(2, dim=-1)
         turned.append(rows * cos_ND[:, None] + torch.cat((-two, one), dim=-1) * sin_ND[:, None])
