@@ -63,9 +63,10 @@ class Shape:
         return cls(tokens, requests, tokens // PIECE + requests)
 
     def sizes(self) -> tuple[int, ...]:
-        """In words: the row, what slots are told in whole and in broken numbers, the wanted, the pieces."""
+        """In words: slots and what they are told in whole numbers, the row, what they are told in broken ones, the
+        wanted, the pieces. In this order, because kernels are compiled anew for what does not begin at 16 bytes."""
         requests = self.num_requests
-        return 3 * self.num_tokens, (1 + len(WHOLE)) * requests, requests, requests, -(-3 * (self.num_pieces + 1) // 2)
+        return (1 + len(WHOLE)) * requests, 3 * self.num_tokens, requests, requests, -(-3 * (self.num_pieces + 1) // 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Sheet:
     @classmethod
     def of(cls, words: Tensor, shape: Shape) -> Sheet:
         """The words as tensors, wherever they are; nothing is copied."""
-        row, whole, broken, last, bounds = words.split(shape.sizes())
+        whole, row, broken, last, bounds = words.split(shape.sizes())
         slot_R, *others = whole.view(-1, shape.num_requests)
         numbers = broken.view(torch.float32).view(len(BROKEN), -1)
         return cls(
@@ -104,28 +105,32 @@ def pack(admitted: Sequence[Admission], num_positions: int, *, padded: bool = Tr
     readers = [one for one in admitted if one.twin is None]
     tokens = np.frombuffer(b"".join(one.row[WORD * one.num_cached :] for one in readers), dtype=np.int64)
     slot_B, cached_B, all_B = np.array([(one.slot, one.num_cached, one.num_tokens) for one in readers]).T
-    stop_B = np.cumsum(all_B - cached_B)
-    start_B = stop_B - (all_B - cached_B)
-    num_pieces_B = -(-(all_B - cached_B) // PIECE)
-    num_pieces = int(num_pieces_B.sum())
-    shape = Shape(len(tokens), len(admitted), num_pieces)
+    length_B = all_B - cached_B
+    stop_B = np.cumsum(length_B)
+    shift_B = cached_B - (stop_B - length_B)
+    pieces_3C = _pieces(slot_B * num_positions, stop_B, length_B, shift_B)
+    shape = Shape(len(tokens), len(admitted), pieces_3C.shape[1])
     if padded:
         shape = Shape.padded(len(tokens), len(admitted))
     words = np.zeros(sum(shape.sizes()), dtype=np.int64)
-    row, whole, broken, last, bounds = np.split(words, np.cumsum(shape.sizes())[:-1])
-    _fill_row(row.reshape(3, -1), tokens, slot_B, cached_B - start_B, stop_B - start_B)
+    whole, row, broken, last, bounds = np.split(words, np.cumsum(shape.sizes())[:-1])
     _fill_state(whole.reshape(-1, shape.num_requests), broken.view(np.float32).reshape(2, -1), admitted)
+    _fill_row(row.reshape(3, -1), tokens, slot_B, shift_B, length_B)
     ends = dict(zip(slot_B.tolist(), (stop_B - 1).tolist(), strict=True))
     last[: len(admitted)] = [ends[one.slot if one.twin is None else one.twin] for one in admitted]
     bounds_3C = bounds.view(np.int32)[: 3 * (shape.num_pieces + 1)].reshape(3, -1)
-    of_C = np.repeat(np.arange(len(readers)), num_pieces_B)
-    number_C = np.arange(num_pieces) - np.repeat(np.cumsum(num_pieces_B) - num_pieces_B, num_pieces_B)
-    start_C = start_B[of_C] + PIECE * number_C
     bounds_3C[0] = len(tokens)
-    bounds_3C[0, :num_pieces] = start_C
-    bounds_3C[1, :num_pieces] = slot_B[of_C] * num_positions
-    bounds_3C[2, :num_pieces] = np.minimum(start_C + PIECE, stop_B[of_C]) + (cached_B - start_B)[of_C]
+    bounds_3C[:, : pieces_3C.shape[1]] = pieces_3C
     return words, shape
+
+
+def _pieces(place_B: Words, stop_B: Words, length_B: Words, shift_B: Words) -> Words:
+    """Where each begins in the row, where its slot begins in memory, how many positions its last token sees."""
+    num_B = -(-length_B // PIECE)
+    of_C = np.repeat(np.arange(len(num_B)), num_B)
+    number_C = np.arange(len(of_C)) - np.repeat(np.cumsum(num_B) - num_B, num_B)
+    start_C = (stop_B - length_B)[of_C] + PIECE * number_C
+    return np.stack([start_C, place_B[of_C], np.minimum(start_C + PIECE, stop_B[of_C]) + shift_B[of_C]])
 
 
 def _fill_row(row_3N: Words, tokens: Words, slot_B: Words, shift_B: Words, length_B: Words) -> None:
