@@ -94,13 +94,13 @@ class ThreadDriver:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Job) -> None:
-        if self._closing:
-            raise BackboneFailed("the backbone was closed")
         with self._news:
+            if self._closing:
+                raise BackboneFailed("the backbone was closed")
             self._unread.append(job)
-            wakes, self._reading = not self._reading, True
-        if wakes:  # once for a crowd: handing work to a pool costs as much as the rest of a call's way in
-            self._reader.submit(self._read)
+            if not self._reading:  # once for a crowd: handing work to a pool costs as much as a call's whole way in
+                self._reading = True
+                self._reader.submit(self._read)
 
     def update(self, apply: Callable[[], int], ticket: Ticket) -> None:
         with self._news:
