@@ -6,12 +6,13 @@
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 #   ARMS="joint group shared trajectory" runs/arms.sh out/credit 0
 #   ARMS="joint alpha beta both dear" runs/arms.sh out/prices 0
+#   ARMS="whole select" runs/arms.sh out/selection 0
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
 # it is data/START-model), TESTS (the start and the untrained model, or nothing).
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 out=$1 seeds=${2:-"0 1"} limit=${3:-1000}
@@ -19,6 +20,8 @@ out=$1 seeds=${2:-"0 1"} limit=${3:-1000}
 jade=${JADE:-jade} start=${START:-start} arms=${ARMS:-"joint planner-only executors-only"}
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
+# Questions that one search can answer.
+one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz","data/hotpotqa.train.jsonl.gz"]'
 # A young critic learns fast or not at all in so few steps.
 critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-4"
 
@@ -36,8 +39,7 @@ settings() { # ARM: what its training changes
     dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
     single) echo '--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]' ;;
     multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
-    whole) echo '--set team.workflows=["R,AG"]' ;;
-    select) echo '--set team.workflows=["R,DS,AG"]' ;;
+    whole | select) echo "$one_round" ;;
     *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
   esac
 }
@@ -47,7 +49,7 @@ in_the_test() { # ARM: what its test shares with its training
   for role in $roles; do
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
-  case $1 in whole | select) settings "$1" ;; esac
+  case $1 in whole) echo '--set team.workflows=["R,AG"]' ;; select) echo '--set team.workflows=["R,DS,AG"]' ;; esac
 }
 
 train() { # ARM SEED [options]
@@ -81,6 +83,13 @@ if [ "${TESTS-start}" ]; then
   test_on warm-start "data/$start-model"
   test_on untrained smollm2-135m
   pooled="$pooled warm-start=$out/test/warm-start untrained=$out/test/untrained"
+  for arm in $arms; do
+    # What a fixed plan was worth before it was trained.
+    case $arm in whole | select) ;; *) continue ;; esac
+    # shellcheck disable=SC2046
+    test_on "$arm-before" "data/$start-model" $(in_the_test "$arm")
+    pooled="$pooled $arm-before=$out/test/$arm-before"
+  done
 fi
 # shellcheck disable=SC2086
 $jade report $pooled --baseline "${arms%% *}" --out "$out/report"

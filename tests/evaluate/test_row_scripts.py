@@ -125,8 +125,8 @@ ARMS: dict[str, dict[str, object]] = {
     "dear": {"alpha": 0.3, "beta": 0.3},
     "single": {"data": {"nq", "popqa"}},
     "multi": {"data": {"2wiki", "musique"}},
-    "whole": {"workflows": ("R,AG",)},
-    "select": {"workflows": ("R,DS,AG",)},
+    "whole": {"workflows": ("R,AG",), "data": {"nq", "popqa", "hotpotqa"}},
+    "select": {"workflows": ("R,DS,AG",), "data": {"nq", "popqa", "hotpotqa"}},
 }
 """What an arm changes, and what it has in common with the others."""
 COMMON: dict[str, object] = {
@@ -165,6 +165,14 @@ def test_arms_are_reported_beside_the_start_and_the_untrained_model(tmp_path: Pa
     assert named == [*pair, *pair, "warm-start", "untrained"]
     assert option(calls[-1], "--baseline") == "joint"
     assert option(the_call(calls, "eval", "test/warm-start"), "--model") == "data/even-model"
+
+
+def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
+    calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint")
+    before = the_call(calls, "eval", "test/select-before")
+    assert option(before, "--model") == "data/start-model"
+    assert 'team.workflows=["R,DS,AG"]' in overrides(before)
+    assert [word for word in calls[-1] if "-before=" in word] == [f"select-before={tmp_path}/test/select-before"]
 
 
 def test_an_arm_that_is_not_known_ends_the_script(tmp_path: Path) -> None:
