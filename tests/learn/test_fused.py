@@ -53,7 +53,7 @@ def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 def make_policy(kind: str = "Llama", *, rank: int = 0, **settings: Any) -> Policy:
     cfg = PolicyConfig.model_validate(
-        {"adapt": "lora" if rank else "full", "lora_rank": max(1, rank), "critic": "none", **settings}
+        {"adapt": "lora" if rank else "full", "lora_rank": max(1, rank), "critic": "none", "fuse": True, **settings}
     )
     model = make_model(kind)
     if rank:
@@ -257,14 +257,14 @@ def test_settings_that_want_another_way_get_it(settings: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("kind", "settings"), [("Qwen3", {}), ("Mistral", {"sliding_window": None}), ("Gemma", {})])
 def test_layers_of_another_kind_are_not_fused(kind: str, settings: dict[str, object]) -> None:
-    assert Policy(make_model(kind, **settings), PolicyConfig())._fused == []
+    assert Policy(make_model(kind, **settings), PolicyConfig(fuse=True))._fused == []
 
 
 def test_layers_that_are_not_alike_are_not_fused() -> None:
     from peft import LoraConfig, get_peft_model
 
     lora = LoraConfig(r=2, target_modules=["q_proj"], layers_to_transform=[1])
-    assert Policy(get_peft_model(make_model("Llama"), lora), PolicyConfig(adapt="lora"))._fused == []
+    assert Policy(get_peft_model(make_model("Llama"), lora), PolicyConfig(adapt="lora", fuse=True))._fused == []
 
 
 def some(*shape: int) -> torch.Tensor:

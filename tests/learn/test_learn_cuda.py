@@ -27,7 +27,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("cuda"), ["Who wrote it? Ada did."] * 9, size)
 
 
-WAYS: dict[str, dict[str, object]] = {"lean": {"fuse": False}, "compiled": {"compile": True}, "fused": {}}
+WAYS: dict[str, dict[str, object]] = {"lean": {"fuse": False}, "compiled": {"compile": True}, "fused": {"fuse": True}}
 
 
 def load(model: Path, device: str, **settings: object) -> Policy:

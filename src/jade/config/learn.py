@@ -33,8 +33,9 @@ class PolicyConfig(Section):
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
     compile: bool = False
     """Compile the layers: half a minute at the start, faster updates after it (GPU)."""
-    fuse: bool = True
-    """Run layers of the Llama family as a few kernels of our own; not with `compile` or `recompute` (GPU)."""
+    fuse: bool = False
+    """Run layers of the Llama family as a few kernels of our own; not with `compile` or `recompute` (GPU). So far
+    tested without one only, so it has to be asked for."""
 
 
 class PPOConfig(Section):
