@@ -1,12 +1,14 @@
 """How fast a policy is updated and how long an iteration takes, beside the floors that the hardware sets.
 
-    python benchmarks/learn.py update [--shape 135m] [--calls 256 512 1024] [--adapt lora full] [--compile 0 1]
+    python benchmarks/learn.py update [--shape 135m] [--calls 256 512 1024] [--adapt lora full] [--way fused lean]
+    python benchmarks/learn.py update --adapt lora --way fused lean --calls 288 --minibatches 1
     python benchmarks/learn.py iteration [--model smollm2-135m] [--questions 4 8 16]
 
 `update` learns from synthetic transitions, with lengths as a team writes them and prompts that the rollouts of a
-question have in common; the update is the real one. `iteration` runs whole iterations on the built-in world and says
-how long each phase took. Three sizes show whether cost grows linearly: seconds a call should stay what they are. On a
-busy machine the processor's seconds say more than the clock's.
+question have in common; the update is the real one. The second line is the shortest comparison of two ways through the
+layers on a GPU: each is printed when it is measured, both within a minute. `iteration` runs whole iterations on the
+built-in world and says how long each phase took. Three sizes show whether cost grows linearly: seconds a call should
+stay what they are. On a busy machine the processor's seconds say more than the clock's.
 
 The floor of an update is 6 FLOP a weight and token over the peak, for the weights that every token meets, and for the
 vocabulary's at action tokens; the share of it that is reached is the model FLOP utilisation (MFU). Tokens are those
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import shutil
@@ -69,6 +72,14 @@ PLAN = (("P", 100), ("QR", 60), ("DS", 800), ("AG", 400), ("DS", 700), ("AG", 30
 """The calls of one rollout, with the lengths of their prompts behind the role's own part."""
 ROLLOUTS = 4
 ROLE_TOKENS = 60
+SLOWEST = 12
+"""Kinds of kernels that are named, with their milliseconds and launches."""
+WAYS: dict[str, dict[str, object]] = {
+    "fused": {"fuse": True},
+    "lean": {"fuse": False},
+    "compiled": {"compile": True},
+}
+"""Ways through the layers, as settings of the policy."""
 PHASES = ("rollout", "look_back", "update", "publish")
 
 
@@ -116,16 +127,17 @@ def is_met_by_all(name: str) -> bool:
 
 
 def measure_update(
-    model: Path, device: str, settings: dict[str, object], experience: Experience, peak: float
+    model: Path, settings: dict[str, object], experience: Experience, options: argparse.Namespace
 ) -> dict[str, object]:
+    on_gpu = options.device == "cuda"
     cfg = LearnConfig.model_validate(
         {
             "policy": {"critic": "none", "lora_rank": 32, **settings},
-            "ppo": {"minibatches": 4, "weigh": "call"},
+            "ppo": {"minibatches": options.minibatches, "weigh": "call"},
             "credit": {"rule": "group", "normalise": "role", "skip_even": False},
         }
     )
-    policy = load_policy(BackboneConfig(model=str(model), device=device), cfg.policy)
+    policy = load_policy(BackboneConfig(model=str(model), device=options.device), cfg.policy)
     learner = Learner(policy, cfg)
     first, *rest = (timed_update(learner, experience, number) for number in range(3))
     best = min(rest, key=lambda figures: figures["seconds_update"])
@@ -140,9 +152,9 @@ def measure_update(
         "processor_milliseconds_a_call": round(1000 * best["processor"] / len(experience.transitions), 2),
         "calls_per_second": round(len(experience.transitions) / seconds),
         "tokens_per_second": round(tokens / seconds),
-        "mfu": round(floor_seconds(policy, experience, peak, best["shared"]) / seconds, 4),
-        "gpu_busy": busy_share(learner, experience) if device == "cuda" else None,
-        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if device == "cuda" else None,
+        "mfu": round(floor_seconds(policy, experience, options.peak_tflops, best["shared"]) / seconds, 4),
+        **({"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if on_gpu else {}),
+        **(seen_on_device(learner, experience, seconds + best["seconds_look_back"]) if on_gpu else {}),
     }
 
 
@@ -152,13 +164,25 @@ def timed_update(learner: Learner, experience: Experience, number: int) -> dict[
     return figures | {"processor": time.process_time() - started}
 
 
-def busy_share(learner: Learner, experience: Experience) -> float:
-    """Share of an update's time in which a kernel ran."""
+def seen_on_device(learner: Learner, experience: Experience, seconds: float) -> dict[str, object]:
+    """What the device did in an update that began with a look back, and the share of the time in which a kernel ran.
+
+    The time is that of an update that was not looked at: writing down every launch slows them.
+    """
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
-        figures = learner.update(experience, iteration=3, seed=3)
+        learner.update(experience, iteration=3, seed=3)
         torch.cuda.synchronize()
-    kernels: float = sum(event.self_device_time_total for event in profiler.key_averages()) / 1e6
-    return float(round(kernels / (figures["seconds_update"] + figures["seconds_look_back"]), 3))
+    events = [event for event in profiler.key_averages() if event.self_device_time_total > 0]
+    kernel_seconds: float = sum(event.self_device_time_total for event in events) / 1e6
+    slowest = sorted(events, key=lambda event: -event.self_device_time_total)[:SLOWEST]
+    return {
+        "kernel_seconds": round(kernel_seconds, 3),
+        "gpu_busy": round(kernel_seconds / seconds, 3),
+        "launches": sum(event.count for event in events),
+        "slowest_milliseconds": {
+            event.key[:60]: [round(event.self_device_time_total / 1e3, 1), event.count] for event in slowest
+        },
+    }
 
 
 def set_ceilings(options: argparse.Namespace) -> None:
@@ -184,12 +208,21 @@ def update(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(options.shape, Path(folder))
         vocabulary = SHAPES[options.shape]["vocab_size"]
-        grid = itertools.product(options.adapt, options.compile, options.tokens_per_batch, options.calls)
-        for adapt, compiled, tokens, num_calls in grid:
-            settings = {"adapt": adapt, "tokens_per_batch": tokens, "compile": bool(compiled)}
+        grid = itertools.product(options.adapt, options.way, options.tokens_per_batch, options.calls)
+        for adapt, way, tokens, num_calls in grid:
+            settings = {"adapt": adapt, "tokens_per_batch": tokens, **WAYS[way]}
             experience = make_experience(num_calls, vocabulary, options.alike)
-            row = measure_update(model, options.device, settings, experience, options.peak_tflops)
-            print(json.dumps(row), flush=True)
+            row = measure_update(model, settings, experience, options)
+            print(json.dumps({"way": way, **row}), flush=True)
+            let_go(options.device)
+
+
+def let_go(device: str) -> None:
+    """The next case begins with the device as empty as the first one did."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 class Watch:
@@ -244,7 +277,7 @@ def make_config(material: Mapping[str, Any], questions: int, options: argparse.N
                 "checkpoint_every": options.iterations,
                 "credit": {"rule": "group", "normalise": "role", "skip_even": False},
                 "policy": {"critic": "none", "adapt": options.adapt[0], "lora_rank": 32,
-                           "tokens_per_batch": options.tokens_per_batch[0], "compile": bool(options.compile[0])},
+                           "tokens_per_batch": options.tokens_per_batch[0], **WAYS[options.way[0]]},
                 "ppo": {"learning_rate": 1e-6, "weigh": "call"},
                 "guard": {"max_kl": 50.0, "max_entropy": 50.0},
             },
@@ -318,7 +351,8 @@ def main() -> None:
     parser.add_argument("what", choices=["update", "iteration"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--adapt", nargs="+", default=["lora", "full"])
-    parser.add_argument("--compile", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--way", nargs="+", choices=WAYS, default=["fused", "lean"], help="through the layers (GPU)")
+    parser.add_argument("--minibatches", type=int, default=4, help="update: optimiser steps")
     parser.add_argument("--tokens-per-batch", type=int, nargs="+", default=[65536])
     parser.add_argument("--peak-tflops", type=float, default=0.0, help="of matrix products; 0: as seen, or an H200's")
     parser.add_argument("--shape", choices=SHAPES, default="135m", help="update: the model")

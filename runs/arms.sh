@@ -1,62 +1,95 @@
 #!/bin/sh
-# Joint against apart: every arm begins with the same warm start and gets the same number of updates on the same number
-# of rollouts; each is tested once, at its last iteration. Roles that an arm does not train speak with the warm start's
-# weights, in training and in the test: who shares weights with a role in training would change with it.
-# Run it where `data/` is (see runs/joint.toml); the warm start itself, merged, is data/start-model.
+# Joint against apart, and what the settings of joint training do: every arm begins with the same warm start and gets the
+# same number of updates on the same number of rollouts; each is tested once, at its last iteration. Roles that an arm
+# does not train speak with the warm start's weights, in training and in the test: who shares weights with a role in
+# training would change with it. Run it where `data/` is (see runs/joint.toml and runs/hops-warm.toml):
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
-# Killed and started again, it goes on where it was.
+#   ARMS="joint group shared trajectory" runs/arms.sh out/credit 0
+#   ARMS="joint alpha beta both dear" runs/arms.sh out/prices 0
+#   ARMS="whole select" runs/arms.sh out/selection 0
+#   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
+# Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
+# it is data/START-model), TESTS (the start and the untrained model, or nothing).
 set -eu
-out=$1 seeds=${2:-"0 1"} limit=${3:-500}
+if [ $# -lt 1 ]; then
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+out=$1 seeds=${2:-"0 1"} limit=${3:-1000}
 [ $# -gt 3 ] && shift 3 || shift $#
-jade=${JADE:-jade}
+jade=${JADE:-jade} start=${START:-start} arms=${ARMS:-"joint planner-only executors-only"}
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
+# Questions that one search can answer.
+one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz","data/hotpotqa.train.jsonl.gz"]'
+# A young critic learns fast or not at all in so few steps.
+critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-4"
 
-frozen() { # ARM: the settings of the roles that it does not train
-  case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
-  for role in $roles; do
-    echo "--set roles.$role.model=data/start-model --set roles.$role.max_batch=384 --set roles.$role.max_prompt_tokens=1280"
-  done
+settings() { # ARM: what its training changes
+  case $1 in
+    joint) ;;
+    planner-only) echo '--set learn.train_roles=["P"]' ;;
+    executors-only) echo '--set learn.train_roles=["QDS","QDP","QR","DS","AG","AS"]' ;;
+    group) echo "--set learn.credit.rule=group" ;;
+    shared) echo "--set learn.credit.rule=shared $critic" ;;
+    trajectory) echo "--set learn.credit.rule=trajectory $critic" ;;
+    alpha) echo "--set reward.alpha=0.1" ;;
+    beta) echo "--set reward.beta=0.1" ;;
+    both) echo "--set reward.alpha=0.1 --set reward.beta=0.1" ;;
+    dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
+    single) echo '--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]' ;;
+    multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
+    whole | select) echo "$one_round" ;;
+    *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
+  esac
 }
 
-trained() { # ARM: the roles that it trains
-  case $1 in
-    joint) echo '["P","QDS","QDP","QR","DS","AG","AS"]' ;;
-    planner-only) echo '["P"]' ;;
-    executors-only) echo '["QDS","QDP","QR","DS","AG","AS"]' ;;
-  esac
+in_the_test() { # ARM: what its test shares with its training
+  case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
+  for role in $roles; do
+    echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
+  done
+  case $1 in whole) echo '--set team.workflows=["R,AG"]' ;; select) echo '--set team.workflows=["R,DS,AG"]' ;; esac
 }
 
 train() { # ARM SEED [options]
   arm=$1 seed=$2
   shift 2
-  run=$out/train/$arm-$seed
-  resume=""
-  [ -f "$run/config.toml" ] && resume=--resume
+  [ -d "$out/model/$arm-$seed" ] && return
+  own=$(settings "$arm")
   # shellcheck disable=SC2046,SC2086  # several options in one string
-  $jade train runs/joint.toml --out "$run" $resume --set "seed=$seed" --set "learn.train_roles=$(trained "$arm")" \
-    --set "$parts" $(frozen "$arm") "$@"
-  [ -d "$out/model/$arm-$seed" ] || $jade export "$run" --out "$out/model/$arm-$seed" --merge --dtype bfloat16 --checkpoint newest
+  $jade train runs/joint.toml --out "$out/train/$arm-$seed" --resume --set "seed=$seed" \
+    --set "backbone.adapter=data/$start-adapter" --set "$parts" $own $(in_the_test "$arm") "$@"
+  $jade export "$out/train/$arm-$seed" --out "$out/model/$arm-$seed" --merge --dtype bfloat16 --checkpoint newest
 }
 
 test_on() { # NAME MODEL [options]
   name=$1 model=$2
   shift 2
   $jade eval --benchmark all --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
-    --concurrency 512 --set backbone.max_batch=384 --set backbone.max_prompt_tokens=1280 \
-    --set "$parts" "$@"
+    --concurrency 512 --set backbone.max_batch=256 --set backbone.max_prompt_tokens=1280 --set "$parts" "$@"
 }
 
 pooled=""
 for seed in $seeds; do
-  for arm in joint planner-only executors-only; do
+  for arm in $arms; do
     train "$arm" "$seed" "$@"
     # shellcheck disable=SC2046
-    test_on "$arm-$seed" "$out/model/$arm-$seed" $(frozen "$arm")
+    test_on "$arm-$seed" "$out/model/$arm-$seed" $(in_the_test "$arm")
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done
-test_on warm-start data/start-model
-test_on untrained smollm2-135m
+if [ "${TESTS-start}" ]; then
+  test_on warm-start "data/$start-model"
+  test_on untrained smollm2-135m
+  pooled="$pooled warm-start=$out/test/warm-start untrained=$out/test/untrained"
+  for arm in $arms; do
+    # What a fixed plan was worth before it was trained.
+    case $arm in whole | select) ;; *) continue ;; esac
+    # shellcheck disable=SC2046
+    test_on "$arm-before" "data/$start-model" $(in_the_test "$arm")
+    pooled="$pooled $arm-before=$out/test/$arm-before"
+  done
+fi
 # shellcheck disable=SC2086
-$jade report $pooled warm-start="$out/test/warm-start" untrained="$out/test/untrained" --baseline joint --out "$out/report"
+$jade report $pooled --baseline "${arms%% *}" --out "$out/report"

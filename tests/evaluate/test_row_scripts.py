@@ -1,4 +1,4 @@
-"""`runs/rows.sh` and `runs/variants.sh`: what they would run is what the table of methods says."""
+"""`runs/rows.sh`, `runs/arms.sh` and `runs/variants.sh`: what they would run is what the tables say."""
 
 from __future__ import annotations
 
@@ -112,6 +112,75 @@ def test_a_row_that_fails_ends_the_script_and_names_its_log(tmp_path: Path) -> N
     assert done.stderr == f"a row failed: see {tmp_path}/log\n"
 
 
+ARMS: dict[str, dict[str, object]] = {
+    "joint": {},
+    "planner-only": {"train_roles": {"P"}},
+    "executors-only": {"train_roles": set(ROLE_CODES) - {"P"}},
+    "group": {"rule": "group"},
+    "shared": {"rule": "shared", "critic": "head"},
+    "trajectory": {"rule": "trajectory", "critic": "head"},
+    "alpha": {"alpha": 0.1},
+    "beta": {"beta": 0.1},
+    "both": {"alpha": 0.1, "beta": 0.1},
+    "dear": {"alpha": 0.3, "beta": 0.3},
+    "single": {"data": {"nq", "popqa"}},
+    "multi": {"data": {"2wiki", "musique"}},
+    "whole": {"workflows": ("R,AG",), "data": {"nq", "popqa", "hotpotqa"}},
+    "select": {"workflows": ("R,DS,AG",), "data": {"nq", "popqa", "hotpotqa"}},
+}
+"""What an arm changes, and what it has in common with the others."""
+COMMON: dict[str, object] = {
+    "train_roles": set(ROLE_CODES), "rule": "branch", "critic": "none", "alpha": 0.0, "beta": 0.0,
+    "data": {"2wiki", "hotpotqa", "popqa"}, "workflows": (),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_an_arm_changes_what_it_is_named_for_and_nothing_else(tmp_path: Path, arm: str) -> None:
+    calls = would_run("arms.sh", tmp_path, "3", 9, ARMS=arm, TESTS="")
+    trained, exported, tested, _ = calls
+    config = load_config(Path(trained[1]), overrides(trained))
+    learn, datasets = config.learn, {Path(path).name.partition(".")[0] for path in config.learn.questions}
+    found = {
+        "train_roles": set(learn.train_roles), "rule": learn.credit.rule, "critic": learn.policy.critic,
+        "alpha": config.reward.alpha, "beta": config.reward.beta, "data": datasets,
+        "workflows": tuple(config.team.workflows),
+    }  # fmt: skip
+    assert found == COMMON | ARMS[arm]
+    assert set(config.roles) == set(ROLE_CODES) - set(learn.train_roles)
+    assert config.seed == 3
+    assert option(tested, "--model") == option(exported, "--out")
+    in_the_test = load_config(None, [each for each in overrides(tested) if each.startswith(("roles.", "team."))])
+    assert in_the_test.team.child_workflows == config.team.child_workflows == ("R,AG",)
+    assert in_the_test.team.workflows == config.team.workflows
+    assert {role: each.model for role, each in in_the_test.roles.items()} == dict.fromkeys(
+        config.roles, "data/start-model"
+    )
+
+
+def test_arms_are_reported_beside_the_start_and_the_untrained_model(tmp_path: Path) -> None:
+    calls = would_run("arms.sh", tmp_path, "0 1", START="even")
+    named = [word.partition("=")[0] for word in calls[-1] if "=" in word]
+    pair = ["joint", "planner-only", "executors-only"]
+    assert named == [*pair, *pair, "warm-start", "untrained"]
+    assert option(calls[-1], "--baseline") == "joint"
+    assert option(the_call(calls, "eval", "test/warm-start"), "--model") == "data/even-model"
+
+
+def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
+    calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint")
+    before = the_call(calls, "eval", "test/select-before")
+    assert option(before, "--model") == "data/start-model"
+    assert 'team.workflows=["R,DS,AG"]' in overrides(before)
+    assert [word for word in calls[-1] if "-before=" in word] == [f"select-before={tmp_path}/test/select-before"]
+
+
+def test_an_arm_that_is_not_known_ends_the_script(tmp_path: Path) -> None:
+    environment = os.environ | {"JADE": "echo", "ARMS": "joynt"}
+    done = subprocess.run([RUNS / "arms.sh", tmp_path], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (2, "runs/arms.sh: no arm is called joynt\n")
+
+
 def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None:
     calls = would_run("variants.sh", "data", "index", tmp_path, 50, "warm=a", "trained=b", "--", "--concurrency", 9)
     assert [call[0] for call in calls] == ["eval", "eval", "report"]
@@ -120,7 +189,7 @@ def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None
     assert calls[2][1:3] == [f"warm={tmp_path}/warm", f"trained={tmp_path}/trained"]
 
 
-@pytest.mark.parametrize("script", ["rows.sh", "variants.sh"])
+@pytest.mark.parametrize("script", ["rows.sh", "arms.sh", "variants.sh"])
 def test_without_its_words_a_script_says_how_it_is_called(script: str) -> None:
     done = subprocess.run([RUNS / script], capture_output=True, text=True)
     assert done.returncode == 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,14 @@ async def test_rollbacks_at_different_places_are_not_in_a_row(tiny_model: Path, 
 def test_one_plan_for_all_is_no_collapse_while_the_reward_holds() -> None:
     guard = Guard(GuardConfig(), [GOOD])
     guard.judge_rollout({"reward": 0.5, "malformed": 0.1, "top_plan": 1.0})
+
+
+@pytest.mark.parametrize(("error", "alarm"), [(0.02, True), (0.05, False)])
+def test_a_drop_that_chance_in_the_draw_of_questions_explains_is_no_collapse(error: float, alarm: bool) -> None:
+    figures = {"reward": GOOD["reward"] - 0.1, "reward_error": error, "malformed": 0.1, "top_plan": 1.0}
+    guard = Guard(GuardConfig(), [GOOD])
+    with pytest.raises(Alarm, match="collapse") if alarm else nullcontext():
+        guard.judge_rollout(figures)
 
 
 def test_one_plan_for_all_from_the_start_is_no_collapse() -> None:

@@ -1,4 +1,4 @@
-"""What only a GPU can show: the flash kernel over a packed row, in bfloat16, against float32 call by call."""
+"""What only a GPU can show: flash and fused kernels over a packed row, in bfloat16, against float32 call by call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from learn_builders import make_transition
+from torch import Tensor
 
 from jade.config import BackboneConfig, PolicyConfig
 from jade.learn.batches import Batch, make_batch
 from jade.learn.policy import Policy, load_policy
 from jade.learn.tiny import TinySize, make_tiny_model
+from jade.types import Transition
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 LENGTHS = (3, 64, 127, 128, 200)
@@ -25,27 +27,68 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_model(tmp_path_factory.mktemp("cuda"), ["Who wrote it? Ada did."] * 9, size)
 
 
-def load(model: Path, device: str, *, compiled: bool = False) -> Policy:
-    return load_policy(BackboneConfig(model=str(model), device=device), PolicyConfig(compile=compiled))
+WAYS: dict[str, dict[str, object]] = {"lean": {"fuse": False}, "compiled": {"compile": True}, "fused": {"fuse": True}}
 
 
-def gradients(policy: Policy, *, share: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs, and all gradients of their mean in one row. The second half of the calls has a prompt in common."""
+def load(model: Path, device: str, **settings: object) -> Policy:
+    policy = load_policy(BackboneConfig(model=str(model), device=device), PolicyConfig.model_validate(settings))
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, weight in policy.policy_parameters():
+            if "lora_B" in name:  # which begins as nothing, so that its other half would learn nothing
+                weight.copy_(0.05 * torch.randn(weight.shape, generator=generator))
+    return policy
+
+
+def some_calls() -> list[Transition]:
+    """The second half has a prompt in common."""
     prompts = [(1, 2)] * len(LENGTHS) + [tuple(range(1, 150))] * len(LENGTHS)
-    calls = [replace(make_transition(num_tokens=n), prompt_ids=p) for n, p in zip(LENGTHS * 2, prompts, strict=True)]
-    batch: Batch = make_batch(calls, range(len(calls)), share=share).to(policy.device)
-    logp_N = policy(batch).logp_N
-    logp_N.mean().backward()
-    rows = [weight.grad.flatten() for _, weight in policy.policy_parameters() if weight.grad is not None]
-    return logp_N.detach().cpu(), torch.cat(rows).float().cpu()
+    return [replace(make_transition(num_tokens=n), prompt_ids=p) for n, p in zip(LENGTHS * 2, prompts, strict=True)]
+
+
+def gradients(policy: Policy, *, share: bool = False, num_pieces: int = 1) -> tuple[Tensor, Tensor]:
+    """Log-probs, and all gradients of their mean in one row."""
+    calls, said = some_calls(), []
+    with policy.unmoved():
+        for piece in range(num_pieces):
+            rows = range(piece * len(calls) // num_pieces, (piece + 1) * len(calls) // num_pieces)
+            batch: Batch = make_batch(calls, rows, share=share).to(policy.device)
+            logp_N = policy(batch).logp_N
+            (logp_N.sum() / (2 * sum(LENGTHS))).backward()
+            said.append(logp_N.detach().cpu())
+    rows_of_grad = [weight.grad.flatten() for _, weight in policy.policy_parameters() if weight.grad is not None]
+    return torch.cat(said), torch.cat(rows_of_grad).float().cpu()
 
 
 @pytest.mark.filterwarnings("default")  # torch warns of itself while it compiles
 @pytest.mark.parametrize("share", [False, True])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_the_packed_kernel_agrees_with_float32(model: Path, compiled: bool, share: bool) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_packed_kernel_agrees_with_float32(model: Path, way: str, share: bool) -> None:
     exact_logp, exact = gradients(load(model, "cpu"))
-    logp, found = gradients(load(model, "cuda", compiled=compiled), share=share)
+    policy = load(model, "cuda", **WAYS[way])
+    assert bool(policy._fused_on(policy.device)) == (way == "fused")
+    logp, found = gradients(policy, share=share)
     assert bool(found.isfinite().all())
     assert float((logp - exact_logp).abs().mean()) < 0.02
     assert float((found - exact).norm() / exact.norm()) < 0.05
+
+
+@pytest.mark.parametrize("num_pieces", [1, 4])
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_fused_layers_are_as_close_to_float32_as_lean_ones(model: Path, adapt: str, num_pieces: int) -> None:
+    exact_logp, exact = gradients(load(model, "cpu", adapt=adapt))
+    gaps = []
+    for way in ("lean", "fused"):
+        policy = load(model, "cuda", adapt=adapt, **WAYS[way])
+        logp, found = gradients(policy, share=True, num_pieces=num_pieces)
+        gaps.append((float((logp - exact_logp).abs().mean()), float((found - exact).norm() / exact.norm())))
+    (lean_said, lean_taught), (said, taught) = gaps
+    assert said < 1.3 * lean_said + 0.001
+    assert taught < 1.3 * lean_taught + 0.002
+
+
+def test_an_update_with_fused_layers_repeats_itself(model: Path) -> None:
+    """Gradients of shared tokens are added up in one order, and nothing else is left to chance."""
+    (one, first), (two, second) = (gradients(load(model, "cuda", adapt="lora"), share=True) for _ in range(2))
+    assert torch.equal(one, two)
+    assert float((first - second).norm() / first.norm()) < 1e-3

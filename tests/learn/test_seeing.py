@@ -41,6 +41,8 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     assert figures["outcome"] == pytest.approx(1 / 3)
     assert figures["cost"] == pytest.approx(0.3)
     assert figures["reward"] == pytest.approx(1 / 3 - 0.3)
+    # Two questions, of which one earned 0.5 in two rollouts and one nothing, each at a cost of 0.3.
+    assert figures["reward_error"] == pytest.approx(0.25)
     # Half of the calls are malformed, at a penalty of 1 each.
     assert figures["step_reward"] == pytest.approx(1 / 3 - 0.3 - 0.5)
     assert (figures["malformed"], figures["malformed/P"], figures["malformed/AG"]) == (0.5, 0.0, 1.0)

@@ -203,6 +203,19 @@ async def test_a_type_without_hops_is_split_only_where_the_question_does_not_fin
     assert ("QDS" in planned) == (plan == "QDS")
 
 
+@pytest.mark.parametrize(("gain", "turn", "plan"), [(1.0, 0.6, "QDS"), (0.3, 0.6, "one round"), (0.3, 0.3, "QDS")])
+async def test_prices_above_what_a_split_gains_leave_a_question_whole(gain: float, turn: float, plan: str) -> None:
+    """A split of two hops takes three rounds where one would do: two thirds of the price of turns."""
+    question = next(
+        q for q in small_world().questions if q.metadata["workflow"] == "QDS" and len(q.metadata["decomposition"]) == 2
+    )
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    examples = await teach(lesson_of(question), crew, seed=0, effort=Effort(turn, 0.0), plans=Plans(split_gain=gain))
+    planned = next(example for example in examples if example.prompt.role == "P")
+    assert f"turn {turn:.2f}" in planned.prompt.user
+    assert ("QDS" in planned.reply) == (plan == "QDS")
+
+
 def test_keywords_keep_what_can_be_searched_for() -> None:
     assert keywords("Who is the author of Emma?") == "author Emma"
     assert keywords("What is it?") == "What is it?"

@@ -27,6 +27,9 @@ class WarmstartConfig(Section):
     plan_by: Literal["search", "hops"] = "search"
     """Which questions the planner is taught to split, where gold says that they have several hops but not which:
     `search` leaves those whole whose own words find the answer, `hops` splits them all."""
+    split_gain: float = Field(1.0, gt=0.0, le=1.0)
+    """What a split is taken to gain in F1: with a `reward.dial` the planner is taught to leave a question whole at
+    prices at which splitting costs more. At 1 only prices that no answer could pay back are too dear."""
     other_plans: float = Field(0.0, ge=0.0, lt=1.0)
     """Share of the planner's examples that say some other plan than the gold one, drawn evenly, so that training finds
     every plan tried: what is never sampled is never learned from. Below about 0.8 the gold plan stays the likeliest; at

@@ -34,17 +34,17 @@ class Packing:
     bound_C: Tensor
     whole_bound_C: Tensor
     place_S: Tensor | None
+    longest_added: int
+    """Tokens of the longest call, as queries."""
+    longest: int
+    """The same as keys."""
 
     @classmethod
     def of(cls, batch: Batch) -> Packing:
-        ends = torch.tensor((batch.bounds, batch.whole_bounds), dtype=torch.int32)
-        bound_C, whole_bound_C = send(ends, batch.id_T.device)
-        return cls(batch.bounds, batch.whole_bounds, bound_C, whole_bound_C, batch.place_S)
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest call, as keys."""
-        return max(end - start for start, end in pairwise(self.whole_bounds))
+        both = batch.bounds, batch.whole_bounds
+        bound_C, whole_bound_C = send(torch.tensor(both, dtype=torch.int32), batch.id_T.device)
+        longest = (max(end - start for start, end in pairwise(ends)) for ends in both)
+        return cls(*both, bound_C, whole_bound_C, batch.place_S, *longest)
 
     def keys_of(self, row_TKD: Tensor) -> Tensor:
         """Keys or values of each whole call, one behind the other."""
@@ -89,25 +89,60 @@ def packed_attention(
 
 def attend(query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packing, scale: float | None) -> Tensor:
     """Attention inside the calls of a row; the result has the queries' shape."""
-    kernel = _all_at_once if value_TKD.is_cuda and value_TKD.dtype == torch.bfloat16 else _one_by_one
+    kernel = _all_at_once if _has_flash(value_TKD) else _one_by_one
     key_SKD, value_SKD = (packing.keys_of(tensor) for tensor in (key_TKD, value_TKD))
     return kernel(query_TAD, key_SKD, value_SKD, packing, scale)
+
+
+def attend_forward(
+    query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float
+) -> tuple[Tensor, ...]:
+    """The same for keys that stand call behind call already; with all that the way back wants to know."""
+    if not _has_flash(value_SKD):
+        return (_one_by_one(query_TAD, key_SKD, value_SKD, packing, scale),)
+    return _flash(query_TAD, key_SKD, value_SKD, packing, scale)
+
+
+def attend_back(grad_TAD: Tensor, *seen: Tensor, packing: Packing, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients at queries, keys and values, which are the first three that were seen; then comes what came out."""
+    query_TAD, key_SKD, value_SKD, out_TAD, *how = seen
+    if how:
+        weights_at, *chance = how
+        grads: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+            grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, weights_at,
+            packing.bound_C, packing.whole_bound_C, packing.longest_added, packing.longest,
+            0.0, True, *chance, scale=scale,
+        )  # fmt: skip
+        return grads
+    with torch.enable_grad():
+        inputs = [tensor.detach().requires_grad_() for tensor in (query_TAD, key_SKD, value_SKD)]
+        again_TAD = _one_by_one(inputs[0], inputs[1], inputs[2], packing, scale)
+        of_query, of_key, of_value = torch.autograd.grad(again_TAD, inputs, grad_TAD)
+    return of_query, of_key, of_value
+
+
+def _has_flash(tensor: Tensor) -> bool:
+    return tensor.is_cuda and tensor.dtype == torch.bfloat16
 
 
 def _all_at_once(
     query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None
 ) -> Tensor:
-    """One flash kernel for the whole row: the last query of a call sees all of its keys, the one before it all but
-    the last, and so on. Rotated queries and keys come in float32 under autocast."""
-    longest_added = max(end - start for start, end in pairwise(packing.bounds))
-    out_TAD: Tensor = torch.ops.aten._flash_attention_forward(
-        query_TAD.to(value_SKD.dtype),
-        key_SKD.to(value_SKD.dtype),
-        value_SKD,
-        packing.bound_C, packing.whole_bound_C, longest_added, packing.longest,
+    """One flash kernel for the whole row. Rotated queries and keys come in float32 under autocast."""
+    return _flash(query_TAD.to(value_SKD.dtype), key_SKD.to(value_SKD.dtype), value_SKD, packing, scale)[0]
+
+
+def _flash(
+    query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The last query of a call sees all of its keys, the one before it all but the last, and so on. Also given are the
+    weights' logarithmic sums and the state of the dropout that there is none of: the way back asks for both."""
+    out_TAD, weights_at, state, unused, _ = torch.ops.aten._flash_attention_forward(
+        query_TAD, key_SKD, value_SKD,
+        packing.bound_C, packing.whole_bound_C, packing.longest_added, packing.longest,
         0.0, True, False, scale=scale,
-    )[0]  # fmt: skip
-    return out_TAD
+    )  # fmt: skip
+    return out_TAD, weights_at, state, unused
 
 
 def _one_by_one(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None) -> Tensor:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, stdev
 
 from jade.config import RewardConfig
 from jade.reward.metrics import exact_match
@@ -18,9 +19,11 @@ from jade.types import Malformed, Step, Trace
 def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
     """Outcome, cost, turns, format and plans of a batch of traces."""
     outcomes, costs = [outcome(trace) for trace in traces], [cost(trace, cfg) for trace in traces]
+    rewards = [earned - paid for earned, paid in zip(outcomes, costs, strict=True)]
     calls = [step for trace in traces for step in trace.steps if step.generation is not None]
     figures = {
-        "reward": fmean(earned - paid for earned, paid in zip(outcomes, costs, strict=True)),
+        "reward": fmean(rewards),
+        "reward_error": _error(traces, rewards),
         "step_reward": _step_reward(traces, cfg),
         "outcome": fmean(outcomes),
         "exact_match": fmean(exact_match(trace.answer, trace.question.answers) for trace in traces),
@@ -35,6 +38,15 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
     return figures | by_role | dict(_by_dataset(traces, outcomes)) | _plans(traces)
+
+
+def _error(traces: Sequence[Trace], rewards: Sequence[float]) -> float:
+    """The standard error of the mean reward: what chance in the draw of questions moves it by."""
+    of_question: dict[tuple[str, str], list[float]] = {}
+    for trace, reward in zip(traces, rewards, strict=True):
+        of_question.setdefault((trace.question.dataset, trace.question.id), []).append(reward)
+    means = [fmean(each) for each in of_question.values()]
+    return stdev(means) / sqrt(len(means)) if len(means) > 1 else 0.0
 
 
 def _step_reward(traces: Sequence[Trace], cfg: RewardConfig) -> float:

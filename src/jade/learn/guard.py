@@ -21,6 +21,8 @@ from jade.config import GuardConfig
 from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
+BEYOND_CHANCE = 3.0
+"""Standard errors of an iteration's reward that a drop must exceed: the questions drawn differ in how hard they are."""
 
 
 class Alarm(Exception):
@@ -72,7 +74,8 @@ class Guard:
         if share is None or usual_reward is None or usual_share is None:
             return
         fell_to_one_mode = share >= self._cfg.collapse_share > usual_share
-        if fell_to_one_mode and reward < usual_reward - self._cfg.collapse_drop:
+        drop = max(self._cfg.collapse_drop, BEYOND_CHANCE * figures.get("reward_error", 0.0))
+        if fell_to_one_mode and reward < usual_reward - drop:
             raise Alarm(
                 "collapse",
                 f"{share:.0%} of the plans are the same, recently {usual_share:.0%}, "

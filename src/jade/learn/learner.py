@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -75,9 +76,14 @@ class Learner:
         credit = self._credit(experience, before)
         set_step_size(self.optimiser, self.scale * step_share(iteration, self.cfg))
         tally = Tally(sorted({experience.transitions[row].role for row in credit.rows}), self.policy.device)
-        for rows in _minibatches(experience, credit.rows, self.cfg.ppo, seed):
+        steps = list(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
+        pieces: Iterable[Batch] = self._pieces(experience, steps[0]) if steps else ()
+        for rows, following in zip(steps, [*steps[1:], []], strict=False):
             tally.begin_step()
-            tally.end_step(self._step(experience, rows, before, credit, tally))
+            loss = self._gather(experience, rows, pieces, before, credit, tally)
+            # Made while the device still works on this step: asking for the loss waits for it.
+            pieces = list(self._pieces(experience, following)) if following else ()
+            tally.end_step(take_step(self.optimiser, float(add_up(loss)), self.cfg.ppo.gradient_clip))
         return {
             **(tally.figures() if credit.rows else {}),
             **_agreement(experience, before),
@@ -95,13 +101,14 @@ class Learner:
         logps, values, reference_logps = ([np.zeros(length) for length in lengths] for _ in range(3))
         needed = self.policy.value_head is not None or self.reference is not None
         rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
-        for batch in self._pieces(experience, rows):
-            now = self._now(self.policy, experience, batch)
-            reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
-            if not batch.idle:
-                _scatter(now.logp_N, batch.rows, logps)
-                _scatter(now.value_N, batch.rows, values)
-                _scatter(reference_N, batch.rows, reference_logps)
+        with self.policy.unmoved(), nullcontext() if self.reference is None else self.reference.unmoved():
+            for batch in self._pieces(experience, rows):
+                now = self._now(self.policy, experience, batch)
+                reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
+                if not batch.idle:
+                    _scatter(now.logp_N, batch.rows, logps)
+                    _scatter(now.value_N, batch.rows, values)
+                    _scatter(reference_N, batch.rows, reference_logps)
         rest(self.policy)
         return Before(rows, *(_everyones(found, self.policy.device) for found in (logps, values, reference_logps)))
 
@@ -110,27 +117,47 @@ class Learner:
         alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
         return assign_credit(experience, before.values, self.cfg.credit, nothing_else_teaches=alone)
 
-    def _step(self, experience: Experience, rows: Sequence[int], before: Before, credit: Credit, tally: Tally) -> float:
-        """One optimiser step on one mini-batch; gives the gradient's norm."""
+    def _gather(
+        self,
+        experience: Experience,
+        rows: Sequence[int],
+        pieces: Iterable[Batch],
+        before: Before,
+        credit: Credit,
+        tally: Tally,
+    ) -> Tensor:
+        """The gradient of one optimiser step, from the pieces of its mini-batch; gives this process's loss."""
         calls = [experience.transitions[row] for row in rows]
         lengths, roles = [len(call.action_ids) for call in calls], [call.role for call in calls]
         counts = token_weights(lengths, roles, self.cfg.ppo.weigh, self.cfg.ppo.role_weight)
         weights = dict(zip(rows, counts, strict=True))
         total = torch.zeros((), device=self.policy.device)
-        for batch in self._pieces(experience, rows):
-            now = self._now(self.policy, experience, batch)
-            old = self._old(experience, batch, before, credit)
-            loss = ppo_loss(now, old, self.cfg.ppo, self._entropy_weight(experience, batch))
-            counted = 0.0 if batch.idle else 1.0
-            (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
-            piece = (weighted * loss.total_N).sum()
-            # The weights of all processes' tokens sum to 1, and gradients are averaged over the processes.
-            torch.autograd.backward(num_ranks() * piece)
-            total += piece.detach()
-            if batch.idle:
-                continue
+        with self.policy.unmoved():
+            for batch in pieces:
+                total += self._learn(experience, batch, before, credit, weights, tally)
+        return total
+
+    def _learn(
+        self,
+        experience: Experience,
+        batch: Batch,
+        before: Before,
+        credit: Credit,
+        weights: Mapping[int, float],
+        tally: Tally,
+    ) -> Tensor:
+        """Add one piece's gradient to the step's; gives its part of the loss."""
+        now = self._now(self.policy, experience, batch)
+        old = self._old(experience, batch, before, credit)
+        loss = ppo_loss(now, old, self.cfg.ppo, self._entropy_weight(experience, batch))
+        counted = 0.0 if batch.idle else 1.0
+        (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
+        piece: Tensor = (weighted * loss.total_N).sum()
+        # The weights of all processes' tokens sum to 1, and gradients are averaged over the processes.
+        torch.autograd.backward(num_ranks() * piece)
+        if not batch.idle:
             tally.add(loss, batch, [experience.transitions[row] for row in batch.rows])
-        return take_step(self.optimiser, float(add_up(total)), self.cfg.ppo.gradient_clip)
+        return piece.detach()
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
         """This process's share of the named rows, as batches on the device: as many as every other process has."""

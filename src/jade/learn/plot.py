@@ -1,6 +1,7 @@
 """The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows.
 
-Several runs, such as seeds and their controls, are also drawn side by side: what the team and what a call earns.
+Several runs, such as seeds and their controls, are also drawn side by side: what the team and what a call earns, and
+how many turns a question takes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ NUM_PLANS = 6
 WINDOW = 5
 """Iterations that the thick line is a mean of."""
 FORMATS = ("png", "svg")
+COMPARED = {
+    "reward": "reward of a question",
+    "step_reward": "reward of a call, format penalty included",
+    "rounds": "turns a question",
+}
+"""What runs are compared by, with the title of its panel."""
 
 Rows = Sequence[dict[str, Any]]
 
@@ -69,18 +76,27 @@ def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
 
 
 def _comparison(runs: Mapping[str, Rows]) -> Any:
-    """Runs that did not learn (a step size of 0) are grey."""
-    figure, panels = _subplots(2)
-    for number, (name, rows) in enumerate(runs.items()):
-        colour = "0.55" if is_control(rows) else f"C{number}"
-        for axes, quantity in zip(panels, ("reward", "step_reward"), strict=True):
+    """Runs that did not learn (a step size of 0) are grey; seeds of one setting share a colour."""
+    figure, panels = _subplots(len(COMPARED))
+    colours: dict[str, str] = {}
+    for name, rows in runs.items():
+        setting = name if is_control(rows) else setting_of(name)
+        known = setting in colours
+        colour = colours.setdefault(setting, "0.55" if is_control(rows) else f"C{len(colours)}")
+        for axes, quantity in zip(panels, COMPARED, strict=True):
             steps, values = [row["iteration"] for row in rows], [row[quantity] for row in rows]
-            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-            axes.plot(steps, smooth(values), color=colour, label=name)
-    for axes, title in zip(panels, ("reward of a question", "reward of a call, format penalty included"), strict=True):
+            axes.plot(steps, values, color=colour, alpha=0.2, linewidth=1)
+            axes.plot(steps, smooth(values), color=colour, label=None if known else setting)
+    for axes, title in zip(panels, COMPARED.values(), strict=True):
         axes.set(xlabel="iteration", title=title)
     panels[0].legend(frameon=False)
     return figure
+
+
+def setting_of(name: str) -> str:
+    """A run's name without the number of its seed: `joint-0` and `joint-1` are both `joint`."""
+    stem, _, number = name.rpartition("-")
+    return stem if stem and number.isdigit() else name
 
 
 def is_control(rows: Rows) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from jade.errors import ConfigError
 from jade.learn import attention
 from jade.learn.attention import Packing
 from jade.learn.batches import Batch
+from jade.learn.fused import FusedTrunk, can_fuse
 from jade.learn.lean import make_lean
 from jade.learn.likelihood import token_likelihood
 from jade.learn.loss import Now
+from jade.learn.ranks import num_ranks
 from jade.learn.shards import whole
 
 UNSUPPORTED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
@@ -47,6 +49,8 @@ class Policy(nn.Module):
             _compile_layers(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
         self.value_head = None if cfg.critic == "none" else _zero_head(self.causal.config.hidden_size)
+        trunks = (self.trunk, self.critic) if cfg.fuse and not cfg.compile and not cfg.recompute else ()
+        self._fused = [fused for trunk in trunks if trunk is not None and (fused := FusedTrunk.of(trunk))]
 
     @property
     def causal(self) -> Any:
@@ -77,6 +81,9 @@ class Policy(nn.Module):
     def _hidden(self, trunk: Any, batch: Batch) -> Tensor:
         """The states from which the action tokens are predicted: one place before each."""
         device = batch.id_T.device
+        for fused in self._fused_on(device):
+            if fused.trunk is trunk:
+                return fused.states(batch)
         with self._compiled_or_not(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             embedded = trunk.get_input_embeddings()(batch.id_T[None])
             # The stream that the layers add to is kept as small as the sampler's.
@@ -91,6 +98,18 @@ class Policy(nn.Module):
                 jade_packing=Packing.of(batch),
             ).last_hidden_state
         return hidden_1TH[0].index_select(0, batch.state_N)
+
+    def _fused_on(self, device: torch.device) -> list[FusedTrunk]:
+        """Trunks that have a faster way there. Sharded weights are whole only inside the layers' own calls."""
+        return self._fused if num_ranks() == 1 and can_fuse(device) else []
+
+    @contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """While no weight changes: one optimiser step's pieces, or a look back. Gradients are whole when it ends."""
+        with ExitStack() as stack:
+            for fused in self._fused:
+                stack.enter_context(fused.unmoved())
+            yield
 
     def _compiled_or_not(self) -> AbstractContextManager[None]:
         """Only what is learned from is worth a program: looking back has too few tokens to earn one of its own."""

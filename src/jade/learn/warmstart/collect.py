@@ -72,6 +72,8 @@ async def collect(
         for number in range(config.warmstart.passes)
         for lesson in course.lessons
     ]
+    cfg = config.warmstart
+    plans = Plans(cfg.plan_by == "hops", cfg.other_plans, cfg.split_gain)
     taught: list[list[Example]] = [[] for _ in lessons]
     waiting = iter(enumerate(lessons))
 
@@ -82,7 +84,7 @@ async def collect(
                 replace(crew, team=team),
                 seed=derive_seed(config.seed, "warm start", number),
                 effort=_effort(config, place),
-                plans=Plans(config.warmstart.plan_by == "hops", config.warmstart.other_plans),
+                plans=plans,
             )
             progress(place + 1)
 

@@ -84,11 +84,12 @@ class Fit:
         lengths = [length_of(self.examples[row]) for row in rows]
         num_tokens = sum(len(self.examples[row].action_ids) for row in rows)
         loss = torch.zeros((), device=self.policy.device)
-        for plan in plan_batches(lengths, self.cfg.learn.policy.tokens_per_batch):
-            batch = make_batch(self.examples, [rows[index] for index in plan]).to(self.policy.device)
-            piece = -self.policy(batch).logp_N.sum() / num_tokens
-            torch.autograd.backward(piece)
-            loss += piece.detach()
+        with self.policy.unmoved():
+            for plan in plan_batches(lengths, self.cfg.learn.policy.tokens_per_batch):
+                batch = make_batch(self.examples, [rows[index] for index in plan]).to(self.policy.device)
+                piece = -self.policy(batch).logp_N.sum() / num_tokens
+                torch.autograd.backward(piece)
+                loss += piece.detach()
         set_step_size(self.optimiser, schedule(step, self.num_steps))
         try:
             norm = take_step(self.optimiser, float(loss), GRADIENT_CLIP)

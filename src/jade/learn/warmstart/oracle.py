@@ -28,7 +28,6 @@ SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
 """How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
 TRIED: tuple[str, ...] = (Role.SERIAL, Role.PARALLEL, *SOLVING)
 """The plans that a warm start may show in place of the gold one: every way to search, split or not."""
-BEST_OUTCOME = 1.0
 UNTAUGHT = "<answer>unknown</answer>"
 
 
@@ -54,6 +53,7 @@ class Plans:
 
     by_hops: bool = False
     others: float = 0.0
+    split_gain: float = 1.0
 
 
 GOLD_PLANS = Plans()
@@ -109,9 +109,10 @@ class Oracle:
         return _written(str(draw.choice(list(weights), p=share)))
 
     def _may_pay(self, seen: Observation) -> bool:
-        """Whether the question is one to split; not where that costs more than the best answer could earn."""
+        """Whether the question is one to split; not where that costs more than a split is said to gain."""
         hops, told = max(2, len(self._lesson.hops)), seen.effort or Effort(0.0, 0.0)
-        return self._lesson.kind != ONE_ROUND and price(told, 1 + hops, hops) - price(told, 1, 1) < BEST_OUTCOME
+        more = price(told, 1 + hops, hops) - price(told, 1, 1)
+        return self._lesson.kind != ONE_ROUND and more < self._plans.split_gain
 
     def _varied(self, gold: str, seen: Observation) -> str:
         """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""

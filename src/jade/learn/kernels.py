@@ -1,0 +1,274 @@
+# mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
+"""The element-wise work between the matrix products of a layer that learns, forward and backward, a launch each.
+
+Sums are taken in float32. Forward they round where the lean layers round, since the sampler's log-probs are compared
+with these; backward they round once, at the end. Imported on a GPU only: Triton comes with torch's CUDA builds.
+
+Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, H = hidden width, F = feed-forward width,
+X = columns of queries, keys and values side by side, A and K = query and key-value heads, D = head width, E = half of
+it, P = programs.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # type: ignore[import-not-found,unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
+from torch import Tensor
+
+TILE = 4096
+"""Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
+FEED_BLOCK = 512
+CALLS_AT_ONCE = 8
+"""Calls whose gradients of a shared token are added up at once."""
+PROGRAMS = 1024
+"""Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
+
+
+def _tile(width: int) -> tuple[int, int]:
+    """Rows and columns of a tile that holds whole rows."""
+    block = int(triton.next_power_of_2(width))
+    return max(1, TILE // block), block
+
+
+def _num_warps(rows: int, block: int) -> int:
+    return 8 if rows * block > TILE else 4
+
+
+def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """x + delta, and its root-mean-square norm. Without a delta, x itself comes back."""
+    num, width = x_TH.shape
+    rows, block = _tile(width)
+    sum_TH = x_TH if delta_TH is None else x_TH.new_empty(x_TH.shape)
+    normed_TH = x_TH.new_empty(x_TH.shape)
+    _add_norm[(triton.cdiv(num, rows),)](
+        x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH, num, eps,
+        width, rows, block, delta_TH is not None, num_warps=_num_warps(rows, block),
+    )  # fmt: skip
+    return sum_TH, normed_TH
+
+
+@triton.jit(do_not_specialize=["num"])
+def _add_norm(  # noqa: ANN202
+    x, delta, gain, total, normed, num, eps,  # noqa: ANN001
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < num) & (column < WIDTH)
+    place = row * WIDTH + column
+    value = tl.load(x + place, mask=inside, other=0.0)
+    if ADDS:
+        more = tl.load(delta + place, mask=inside, other=0.0)
+        value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
+        tl.store(total + place, value, mask=inside)
+    wide = value.to(tl.float32)
+    wide = wide * tl.rsqrt(tl.sum(wide * wide, axis=1, keep_dims=True) / WIDTH + eps)
+    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    tl.store(normed + place, wide * scale, mask=inside)
+
+
+def norm_back(
+    grad_TH: Tensor, x_TH: Tensor, gain_H: Tensor, past_TH: Tensor, eps: float, *, with_gain: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
+    num, width = x_TH.shape
+    rows, block = _tile(width)
+    num_programs = min(PROGRAMS, triton.cdiv(num, rows))
+    out_TH = x_TH.new_empty(x_TH.shape)
+    part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
+    _norm_back[(num_programs,)](
+        grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH, num, eps,
+        width, rows, block, with_gain, num_warps=_num_warps(rows, block),
+    )  # fmt: skip
+    return out_TH, part_PH.sum(0) if with_gain else None
+
+
+@triton.jit(do_not_specialize=["num"])
+def _norm_back(  # noqa: ANN202
+    grad, x, gain, past, out, part, num, eps,  # noqa: ANN001
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
+):  # fmt: skip
+    """Programs go through the rows in strides, so that a gain's gradient has few partial sums."""
+    column = tl.arange(0, BLOCK)[None, :]
+    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    of_gain = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in range(tl.program_id(0) * ROWS, num, tl.num_programs(0) * ROWS):
+        row = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
+        inside = (row < num) & (column < WIDTH)
+        place = row * WIDTH + column
+        value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+        above = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
+        aside = tl.load(past + place, mask=inside, other=0.0).to(tl.float32)
+        spread = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / WIDTH + eps)
+        value = value * spread
+        if WITH_GAIN:
+            of_gain += above * value
+        above = above * scale
+        along = tl.sum(above * value, axis=1, keep_dims=True) / WIDTH
+        tl.store(out + place, aside + spread * (above - value * along), mask=inside)
+    if WITH_GAIN:
+        column_1 = tl.arange(0, BLOCK)
+        tl.store(part + tl.program_id(0) * WIDTH + column_1, tl.sum(of_gain, axis=0), mask=column_1 < WIDTH)
+
+
+def gated(both_TF: Tensor) -> Tensor:
+    """silu(first half) * second half."""
+    num, width = both_TF.shape[0], both_TF.shape[1] // 2
+    out_TF = both_TF.new_empty(num, width)
+    rows = TILE // FEED_BLOCK // 2
+    _gated[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
+        both_TF, out_TF, num, width, rows, FEED_BLOCK, num_warps=4
+    )
+    return out_TF
+
+
+@triton.jit(do_not_specialize=["num"])
+def _gated(both, out, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < num) & (column < WIDTH)
+    gate = tl.load(both + row * 2 * WIDTH + column, mask=inside, other=0.0)
+    value = tl.load(both + row * 2 * WIDTH + WIDTH + column, mask=inside, other=0.0)
+    wide = gate.to(tl.float32)
+    opened = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
+    tl.store(out + row * WIDTH + column, opened * value.to(tl.float32), mask=inside)
+
+
+def gated_back(grad_TF: Tensor, both_TF: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient at both halves, and once more what came out: making it again costs less than keeping it."""
+    num, width = grad_TF.shape
+    out_TF, again_TF = both_TF.new_empty(both_TF.shape), grad_TF.new_empty(grad_TF.shape)
+    rows = TILE // FEED_BLOCK // 2
+    _gated_back[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
+        grad_TF, both_TF, out_TF, again_TF, num, width, rows, FEED_BLOCK, num_warps=4
+    )
+    return out_TF, again_TF
+
+
+@triton.jit(do_not_specialize=["num"])
+def _gated_back(  # noqa: ANN202
+    grad, both, out, again, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
+    inside = (row < num) & (column < WIDTH)
+    place = row * 2 * WIDTH + column
+    gate = tl.load(both + place, mask=inside, other=0.0)
+    value = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
+    above = tl.load(grad + row * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    wide = gate.to(tl.float32)
+    open_by = tl.sigmoid(wide)
+    opened = (wide * open_by).to(gate.dtype).to(tl.float32)
+    tl.store(out + place, above * value * open_by * (1.0 + wide * (1.0 - open_by)), mask=inside)
+    tl.store(out + place + WIDTH, above * opened, mask=inside)
+    tl.store(again + row * WIDTH + column, opened * value, mask=inside)
+
+
+def turn(
+    heads_TXD: Tensor,
+    cos_TE: Tensor,
+    sin_TE: Tensor,
+    place_S: Tensor | None,
+    num_turned: int,
+    out_SXD: Tensor,
+    way: float,
+) -> None:
+    """The first heads turned by their tokens' angles, the others as they are; of all tokens, or of those at places."""
+    num, num_heads, size = out_SXD.shape
+    block = int(triton.next_power_of_2(num_heads * size // 2))
+    rows = max(1, TILE // block // 4)
+    _turn[(triton.cdiv(num, rows),)](
+        heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S, num,
+        heads_TXD.stride(0), out_SXD.stride(0), way,
+        num_heads, num_turned, size // 2, rows, block, place_S is not None, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num"])
+def _turn(  # noqa: ANN202
+    heads, out, cos, sin, places, num, heads_stride, out_stride, way,  # noqa: ANN001
+    HEADS: tl.constexpr, TURNED: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    GATHERS: tl.constexpr,
+):  # fmt: skip
+    """A column is a pair of numbers that turn together: one of a head's first half, and its fellow in the second."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    head, angle = column // E, column % E
+    inside = (row < num) & (head < HEADS)
+    source = row
+    if GATHERS:
+        source = tl.load(places + row, mask=row < num, other=0)
+    turns = inside & (head < TURNED)
+    start = heads + source * heads_stride + head * (2 * E) + angle
+    one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
+    two = tl.load(start + E, mask=inside, other=0.0).to(tl.float32)
+    cosine = tl.load(cos + source * E + angle, mask=turns, other=1.0).to(tl.float32)
+    sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32) * way
+    to = out + row * out_stride + head * (2 * E) + angle
+    tl.store(to, one * cosine - two * sine, mask=inside)
+    tl.store(to + E, two * cosine + one * sine, mask=inside)
+
+
+def collect(
+    key_grad_SKD: Tensor,
+    value_grad_SKD: Tensor,
+    cos_TE: Tensor,
+    sin_TE: Tensor,
+    calls: tuple[Tensor, Tensor] | None,
+    out_TXD: Tensor,
+) -> None:
+    """Gradients at keys and values, added up over the calls that share a token, the keys' turned back.
+
+    `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
+    """
+    num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
+    order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
+    _collect[(num,)](
+        key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T, out_TXD.stride(0),
+        num_heads, size // 2, CALLS_AT_ONCE if calls is not None else 1,
+        int(triton.next_power_of_2(num_heads * size // 2)), calls is not None, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _sum_rows(grad, place, inside):  # noqa: ANN001, ANN202
+    return tl.sum(tl.load(grad + place, mask=inside, other=0.0).to(tl.float32), axis=0)
+
+
+@triton.jit
+def _collect(  # noqa: ANN202
+    key_grad, value_grad, out, cos, sin, order, ends, out_stride,  # noqa: ANN001
+    K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SHARES: tl.constexpr,
+):  # fmt: skip
+    """A program is a token; columns are as in `_turn`."""
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    head, angle = column // E, column % E
+    inside = head < K
+    within = (head * (2 * E) + angle)[None, :]
+    begin, end = token, token + 1
+    if SHARES:
+        begin = tl.load(ends + token - 1, mask=token > 0, other=0)
+        end = tl.load(ends + token)
+    one = tl.zeros([BLOCK], tl.float32)
+    two = tl.zeros([BLOCK], tl.float32)
+    left = tl.zeros([BLOCK], tl.float32)
+    right = tl.zeros([BLOCK], tl.float32)
+    for first in range(begin, end, ROWS):
+        row = first + tl.arange(0, ROWS)[:, None]
+        here = (row < end) & inside[None, :]
+        if SHARES:
+            row = tl.load(order + row, mask=row < end, other=0)
+        place = row * (K * 2 * E) + within
+        one += _sum_rows(key_grad, place, here)
+        two += _sum_rows(key_grad, place + E, here)
+        left += _sum_rows(value_grad, place, here)
+        right += _sum_rows(value_grad, place + E, here)
+    cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
+    sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
+    to = out + token * out_stride + head * (2 * E) + angle
+    tl.store(to, one * cosine + two * sine, mask=inside)
+    tl.store(to + E, two * cosine - one * sine, mask=inside)
+    tl.store(to + K * 2 * E, left, mask=inside)
+    tl.store(to + K * 2 * E + E, right, mask=inside)
