@@ -18,6 +18,8 @@ from jade.types import Prompt
 
 PROBES = ("a", "0")
 """Two user texts that share no first token: what their prompts have in common is the fixed part."""
+TRICKY = ("", " a  b\n\n c\t", "\u00e9\u4e2d\U0001f642 e\u0301 1234 don't", "A.B, c_d")
+"""Texts by which two ways of tokenising would show that they differ."""
 MARK = "\n [user] \n"
 """Stands for the user text when a template is rendered once for all; its blank ends show whether any are trimmed."""
 
@@ -65,10 +67,11 @@ class ChatFormat:
 
     def decode_all(self, rows: Sequence[Sequence[int]]) -> list[str]:
         """The texts of sampled tokens, without special ones."""
-        texts: list[str] = self.tokenizer.batch_decode(
-            [list(row) for row in rows], skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return texts
+        lists = [list(row) for row in rows]
+        if self._backend:
+            found: list[str] = self._backend.decode_batch(lists, skip_special_tokens=True)
+            return found
+        return self._decode_plainly(lists)
 
     def _fixed_prefix(self, system: str) -> tuple[int, ...]:
         """The token ids that every prompt with this system text begins with."""
@@ -97,8 +100,45 @@ class ChatFormat:
         return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
 
     def _ids(self, texts: list[str]) -> list[tuple[int, ...]]:
+        """Equal texts are read once: the rollouts of one question begin alike."""
+        distinct = list(dict.fromkeys(texts))
+        rows = self._read_by(self._backend, distinct) if self._backend else self._read_plainly(distinct)
+        if len(distinct) == len(texts):
+            return rows
+        known = dict(zip(distinct, rows, strict=True))
+        return [known[text] for text in texts]
+
+    @functools.cached_property
+    def _backend(self) -> Any:
+        """The tokenizer without its wrapper, which spends more time under the interpreter's lock than on all else; None
+        where there is none or it does not do the same."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None or self.tokenizer.split_special_tokens or not hasattr(backend, "encode_batch_fast"):
+            return None
+        texts = [*TRICKY, *(f"{token} a{token}\n" for token in self.tokenizer.all_special_tokens)]
+        rows = self._read_plainly(texts)
+        lists = [list(row) for row in rows]
+        same = self._read_by(backend, texts) == rows
+        same = same and backend.decode_batch(lists, skip_special_tokens=True) == self._decode_plainly(lists)
+        return backend if same else None
+
+    def _read_by(self, backend: Any, texts: list[str]) -> list[tuple[int, ...]]:
+        # Whoever else has this tokenizer may have set these for a call of their own.
+        if backend.truncation is not None:
+            backend.no_truncation()
+        if backend.padding is not None:
+            backend.no_padding()
+        return [tuple(one.ids) for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _read_plainly(self, texts: list[str]) -> list[tuple[int, ...]]:
         rows = self.tokenizer(texts, add_special_tokens=False, return_attention_mask=False)["input_ids"]
         return [tuple(row) for row in rows]
+
+    def _decode_plainly(self, rows: list[list[int]]) -> list[str]:
+        texts: list[str] = self.tokenizer.batch_decode(
+            rows, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return texts
 
     def _cut(self, prompt: Prompt, num_tokens: int, max_tokens: int) -> EncodedPrompt:
         (user,) = self._ids([self._plain(prompt.user)])
