@@ -4,14 +4,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
-from backbone_builders import make_model, make_prompt
+from backbone_builders import make_model, make_prompt, make_tokenizer
 from local_builders import PROMPTS, TOKENIZER, alone, opened, together
 
+from jade.backbone.chat import ChatFormat
 from jade.backbone.local import LocalBackbone
 from jade.errors import BackboneFailed
 from jade.types import Sampling
+
+ODD = ("", " ", "a  b\n\n\tc", "\u00e9\u4e2d\U0001f642 e\u0301 1234", "<|im_end|> the end", "x" * 900)
+
+
+def test_the_tokenizer_without_its_wrapper_reads_and_writes_what_the_wrapper_does() -> None:
+    chat = ChatFormat(make_tokenizer())
+    prompts = [make_prompt(text) for text in (*ODD, *ODD)]
+    found = chat.encode_all(prompts)
+    assert chat._backend is not None
+    texts = [chat._render(prompt.system, prompt.user) for prompt in prompts]
+    assert found == [tuple(row) for row in chat.tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    assert chat.decode_all(found) == chat.tokenizer.batch_decode(list(map(list, found)), skip_special_tokens=True)
+
+
+def test_truncation_that_somebody_else_set_does_not_reach_a_prompt() -> None:
+    chat = ChatFormat(make_tokenizer())
+    (expected,) = chat.encode_all([make_prompt("river " * 30)])
+    chat.tokenizer(["river " * 30, "a"], truncation=True, max_length=5, padding="max_length")
+    assert chat.encode_all([make_prompt("river " * 30)]) == [expected]
+
+
+def test_a_wrapper_that_does_more_than_its_tokenizer_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer()
+    plain = tokenizer._encode_plus
+
+    def shouted(text: list[str], **options: Any) -> Any:
+        return plain([one.upper() for one in text], **options)
+
+    monkeypatch.setattr(tokenizer, "_encode_plus", shouted)
+    chat = ChatFormat(tokenizer)
+    assert chat._backend is None
+    (found,) = chat.encode_all([make_prompt("river")])
+    assert "RIVER" in tokenizer.decode(found)
 
 
 async def test_the_fixed_prompt_of_a_role_is_computed_once() -> None:
