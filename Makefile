@@ -48,6 +48,16 @@ docs: $(VENV)/ready-dev ## Write docs/config.md and docs/cli.md from the code
 bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
 	$(BIN)/python benchmarks/run.py
 
+.PHONY: kernel-test
+kernel-test: $(VENV)/ready-dev .venvs/triton/ready ## Test the update's GPU kernels without a GPU, by Triton's interpreter
+	PYTHONPATH=.venvs/triton TRITON_INTERPRET=1 $(BIN)/python -m pytest -W ignore tests/learn/test_fused.py $(ARGS)
+
+# Beside the environment and not in it: torch would take it for a compiler that it may use. Interpreters of before 3.8
+# stumble over numbers of today's numpy.
+.venvs/triton/ready:
+	$(PIP) --no-deps --target .venvs/triton 'triton>=3.8'
+	touch $@
+
 .PHONY: verl-env
 verl-env: .venvs/verl/ready ## Make verl's own environment, in .venvs/verl (2 GB; the CPU build of torch)
 

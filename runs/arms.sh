@@ -49,7 +49,9 @@ in_the_test() { # ARM: what its test shares with its training
   for role in $roles; do
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
-  case $1 in whole) echo '--set team.workflows=["R,AG"]' ;; select) echo '--set team.workflows=["R,DS,AG"]' ;; esac
+  case $1 in whole) plan="R,AG" ;; select) plan="R,DS,AG" ;; *) return 0 ;; esac
+  # Ten passages, so that there is something to leave out.
+  echo "--set team.workflows=[\"$plan\"] --set retrieval.k=10 --set backbone.max_prompt_tokens=2048"
 }
 
 train() { # ARM SEED [options]

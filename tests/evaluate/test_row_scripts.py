@@ -125,13 +125,13 @@ ARMS: dict[str, dict[str, object]] = {
     "dear": {"alpha": 0.3, "beta": 0.3},
     "single": {"data": {"nq", "popqa"}},
     "multi": {"data": {"2wiki", "musique"}},
-    "whole": {"workflows": ("R,AG",), "data": {"nq", "popqa", "hotpotqa"}},
-    "select": {"workflows": ("R,DS,AG",), "data": {"nq", "popqa", "hotpotqa"}},
+    "whole": {"workflows": ("R,AG",), "k": 10, "data": {"nq", "popqa", "hotpotqa"}},
+    "select": {"workflows": ("R,DS,AG",), "k": 10, "data": {"nq", "popqa", "hotpotqa"}},
 }
 """What an arm changes, and what it has in common with the others."""
 COMMON: dict[str, object] = {
     "train_roles": set(ROLE_CODES), "rule": "branch", "critic": "none", "alpha": 0.0, "beta": 0.0,
-    "data": {"2wiki", "hotpotqa", "popqa"}, "workflows": (),
+    "data": {"2wiki", "hotpotqa", "popqa"}, "workflows": (), "k": 5,
 }  # fmt: skip
 
 
@@ -144,15 +144,17 @@ def test_an_arm_changes_what_it_is_named_for_and_nothing_else(tmp_path: Path, ar
     found = {
         "train_roles": set(learn.train_roles), "rule": learn.credit.rule, "critic": learn.policy.critic,
         "alpha": config.reward.alpha, "beta": config.reward.beta, "data": datasets,
-        "workflows": tuple(config.team.workflows),
+        "workflows": tuple(config.team.workflows), "k": config.retrieval.k,
     }  # fmt: skip
     assert found == COMMON | ARMS[arm]
     assert set(config.roles) == set(ROLE_CODES) - set(learn.train_roles)
     assert config.seed == 3
     assert option(tested, "--model") == option(exported, "--out")
-    in_the_test = load_config(None, [each for each in overrides(tested) if each.startswith(("roles.", "team."))])
+    in_the_test = load_config(None, overrides(tested))
     assert in_the_test.team.child_workflows == config.team.child_workflows == ("R,AG",)
     assert in_the_test.team.workflows == config.team.workflows
+    assert in_the_test.retrieval.k == config.retrieval.k
+    assert in_the_test.backbone.max_prompt_tokens == config.backbone.max_prompt_tokens
     assert {role: each.model for role, each in in_the_test.roles.items()} == dict.fromkeys(
         config.roles, "data/start-model"
     )

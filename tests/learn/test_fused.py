@@ -1,7 +1,7 @@
 """The fused layers on a CPU, in float32: what they say and teach is what the lean layers say and teach.
 
 Formulas stand in for the kernels. The kernels themselves are run by Triton's interpreter where it is installed and was
-asked for before anything loaded it (`TRITON_INTERPRET=1 python -m pytest tests/learn/test_fused.py`), or by a GPU.
+asked for before anything loaded it (`make kernel-test`), or by a GPU.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from jade.learn.deadline import Deadline
 from jade.learn.figures import rollout_figures
 from jade.learn.guard import Alarm
 from jade.learn.journal import Journal, read_journal
-from jade.learn.plot import is_control, plot_run, plot_runs, smooth, top_plans
+from jade.learn.plot import is_control, plot_run, plot_runs, setting_of, smooth, top_plans
 from jade.learn.show import Lines, LiveTable, describe_plans, time_left, watch
 from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
 
@@ -116,6 +116,36 @@ def test_both_pictures_are_drawn_as_png_and_svg(tmp_path: Path) -> None:
     assert "QDS" in paths[3].read_text() or paths[3].read_text().count("<path") > 5
 
 
+def test_a_run_over_several_datasets_also_shows_which_of_them_are_split(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for iteration in (1, 2, 3):
+        # A dataset that was not drawn in an iteration has no figure there.
+        rare = {"split/popqa": 0.0} if iteration == 2 else {}
+        journal.write("iteration", iteration, FIGURES | PLANS | rare | {"split/2wiki": 0.9, "split/hotpotqa": 0.5})
+    journal.write("dev", 2, FIGURES | {"split/2wiki": 1.0})
+    paths = plot_run(tmp_path, tmp_path / "plots")
+    assert [path.name for path in paths[4:]] == ["splits.png", "splits.svg"]
+    picture = paths[5].read_text()
+    assert all(picture.count(f"stroke: {colour}") >= 2 for colour in ("#1f77b4", "#ff7f0e", "#2ca02c"))
+
+
+def test_seeds_of_one_setting_share_a_colour(tmp_path: Path) -> None:
+    for name in ("joint-0", "joint-1", "planner-only-0"):
+        Journal(tmp_path / name).write("iteration", 1, FIGURES | {"step_reward": 0.1, "learning_rate": 1e-3})
+    names = ("joint-0", "joint-1", "planner-only-0")
+    picture = plot_runs([tmp_path / name for name in names], tmp_path / "plots")[1].read_text()
+    assert "#1f77b4" in picture
+    assert "#ff7f0e" in picture
+    assert "#2ca02c" not in picture
+    assert [setting_of(name) for name in ("joint-0", "a-b-12", "joint", "0", "-1")] == [
+        "joint",
+        "a-b",
+        "joint",
+        "0",
+        "-1",
+    ]
+
+
 def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
     learned = {"step_reward": 0.1, "learning_rate": 1e-3}
     for name, figures in (("ppo", learned), ("control", learned | {"learning_rate": 0.0})):
@@ -123,7 +153,7 @@ def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
             Journal(tmp_path / name).write("iteration", iteration, FIGURES | figures)
     paths = plot_runs([tmp_path / "ppo", tmp_path / "control"], tmp_path / "plots")
     assert [path.name for path in paths] == ["runs.png", "runs.svg"]
-    # Two runs in two panels, a thin and a thick line each; the one that does not learn is grey.
+    # Two runs in three panels, a thin and a thick line each; the one that does not learn is grey.
     picture = paths[1].read_text()
     assert picture.count("stroke: #8c8c8c") >= 4
     assert picture.count("stroke: #1f77b4") >= 4

@@ -14,7 +14,7 @@ def command(
         Path | None, typer.Option("--out", help="Where to put the pictures. Not given: RUN/plots, in the first run.")
     ] = None,
 ) -> None:
-    """Draw outcome and turns, and the mix of workflows, over the iterations of a run; or compare runs."""
+    """Draw outcome and turns, the mix of workflows and which datasets are split, over a run; or compare runs."""
     from jade.learn.plot import plot_runs
 
     for path in plot_runs(runs, out or runs[0] / "plots"):

@@ -1,4 +1,5 @@
-"""The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows.
+"""The paper's Figures 3 and 4 for one run: outcome and turns over the iterations, and the mix of workflows; and which
+kinds of questions are split.
 
 Several runs, such as seeds and their controls, are also drawn side by side: what the team and what a call earns, and
 how many turns a question takes.
@@ -42,7 +43,10 @@ def plot_run(run: Path, out: Path) -> list[Path]:
     rows = _iterations(run)
     out.mkdir(parents=True, exist_ok=True)
     dev = _last_of_each(list(read_journal(run, "dev")))
-    return [*_save(_outcome_and_turns(rows, dev), out / "outcome"), *_save(_workflows(rows), out / "workflows")]
+    figures = {"outcome": _outcome_and_turns(rows, dev), "workflows": _workflows(rows)}
+    if datasets := split_datasets(rows):
+        figures["splits"] = _splits(rows, dev, datasets)
+    return [path for name, figure in figures.items() for path in _save(figure, out / name)]
 
 
 def _iterations(run: Path) -> list[dict[str, Any]]:
@@ -115,6 +119,32 @@ def _workflows(rows: Rows) -> Any:
     )
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure
+
+
+def _splits(rows: Rows, dev: Rows, datasets: Sequence[str]) -> Any:
+    """Which kinds of questions the planner splits: where it learned to tell them apart, the lines part."""
+    figure, (axes,) = _subplots(1)
+    for number, dataset in enumerate(datasets):
+        name, colour = f"split/{dataset}", f"C{number}"
+        steps, values = _line(rows, name)
+        axes.plot(steps, values, color=colour, alpha=0.2, linewidth=1)
+        axes.plot(steps, smooth(values), color=colour, label=dataset)
+        axes.plot(*_line(dev, name), "o", color=colour, markersize=4)
+    axes.set(xlabel="iteration", ylabel="share of the questions", ylim=(-0.02, 1.02))
+    axes.set_title("questions that are split" + (", dots: dev" if dev else ""))
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    return figure
+
+
+def _line(rows: Rows, name: str) -> tuple[list[int], list[float]]:
+    """The iterations in which a figure was taken, and the figure."""
+    taken = [(row["iteration"], row[name]) for row in rows if name in row]
+    return [step for step, _ in taken], [value for _, value in taken]
+
+
+def split_datasets(rows: Rows) -> list[str]:
+    """The datasets that a run was trained on, where there are several."""
+    return sorted({name.removeprefix("split/") for row in rows for name in row if name.startswith("split/")})
 
 
 def top_plans(rows: Rows) -> list[str]:

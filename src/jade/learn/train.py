@@ -17,6 +17,7 @@ from jade.engine.record import dump_trace
 from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
+from jade.learn.busy import Watch
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
 from jade.learn.figures import rollout_figures
@@ -87,6 +88,7 @@ class Run:
         sampling = SamplingConfig(temperature=learn.temperature, role_temperature=learn.role_temperature)
         self.crew = replace(self.crew, sampling=sampling)
         self._saved: Progress | None = None
+        self._watch = Watch.on(self.learner.policy.device)
 
     async def train(self, minutes: float | None = None) -> Progress:
         """Iterate until all is done or the time is up; a checkpoint is there in either case."""
@@ -118,14 +120,16 @@ class Run:
         questions = self.stream.draw(iteration, self.cfg.learn.questions_per_iteration)
         started = time.perf_counter()
         try:
-            jobs = make_jobs(questions, self.cfg, iteration)
-            traces, figures = await improve(self.crew, self.learner, self.guard, jobs, self.cfg, iteration)
+            with self._watch.watching():
+                jobs = make_jobs(questions, self.cfg, iteration)
+                traces, figures = await improve(self.crew, self.learner, self.guard, jobs, self.cfg, iteration)
+                updated = time.perf_counter()
+                await publish(self.learner.policy, self.crew, iteration + 1)
         except Alarm as alarm:
             await self._roll_back(alarm)
             return
-        updated = time.perf_counter()
-        await publish(self.learner.policy, self.crew, iteration + 1)
         figures |= {"seconds_publish": time.perf_counter() - updated, "seconds": time.perf_counter() - started}
+        figures |= self._watch.figures()
         self._pass(iteration, traces, figures)
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
