@@ -85,6 +85,8 @@ class Running:
             httpx.get(f"{self.url}/healthz")
         except httpx.ConnectError:
             return True
+        except httpx.TransportError:  # it was let in while the door was being closed, and not heard
+            return False
         return False
 
 
