@@ -21,7 +21,7 @@ jade=${JADE:-jade} start=${START:-start} arms=${ARMS:-"joint planner-only execut
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
 # Questions that one search can answer.
-one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz","data/hotpotqa.train.jsonl.gz"]'
+one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]'
 # A young critic learns fast or not at all in so few steps.
 critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-4"
 
@@ -37,9 +37,8 @@ settings() { # ARM: what its training changes
     beta) echo "--set reward.beta=0.1" ;;
     both) echo "--set reward.alpha=0.1 --set reward.beta=0.1" ;;
     dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
-    single) echo '--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]' ;;
     multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
-    whole | select) echo "$one_round" ;;
+    single | whole | select) echo "$one_round" ;;
     *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
   esac
 }

@@ -125,8 +125,8 @@ ARMS: dict[str, dict[str, object]] = {
     "dear": {"alpha": 0.3, "beta": 0.3},
     "single": {"data": {"nq", "popqa"}},
     "multi": {"data": {"2wiki", "musique"}},
-    "whole": {"workflows": ("R,AG",), "k": 10, "data": {"nq", "popqa", "hotpotqa"}},
-    "select": {"workflows": ("R,DS,AG",), "k": 10, "data": {"nq", "popqa", "hotpotqa"}},
+    "whole": {"workflows": ("R,AG",), "k": 10, "data": {"nq", "popqa"}},
+    "select": {"workflows": ("R,DS,AG",), "k": 10, "data": {"nq", "popqa"}},
 }
 """What an arm changes, and what it has in common with the others."""
 COMMON: dict[str, object] = {

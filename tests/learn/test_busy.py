@@ -16,7 +16,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 class FakeDriver:
     """Knows one GPU, which is as busy as it is told."""
 
-    def __init__(self, percent: int, known: str = "GPU-abc") -> None:
+    def __init__(self, percent: int | None, known: str = "GPU-abc") -> None:
         self.percent, self.known = percent, known
 
     def nvmlInit_v2(self) -> int:  # the driver's own name
@@ -26,6 +26,8 @@ class FakeDriver:
         return 0 if name.decode() == self.known else 6
 
     def nvmlDeviceGetUtilizationRates(self, handle: object, found: object) -> int:
+        if self.percent is None:
+            return 999
         ctypes.cast(found, ctypes.POINTER(busy._Utilisation)).contents.gpu = self.percent  # type: ignore[arg-type]
         return 0
 
@@ -41,6 +43,23 @@ def test_the_driver_is_asked_for_the_gpu_by_its_own_name(monkeypatch: pytest.Mon
     read = open_reader(GPU)
     assert read is not None
     assert read() == 0.73
+
+
+@pytest.mark.usefixtures("a_gpu")
+def test_a_look_that_fails_is_not_taken_for_an_idle_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver(None))
+    read = open_reader(GPU)
+    assert read is not None
+    looked = threading.Semaphore(0)
+
+    def counted() -> float | None:
+        looked.release()
+        return read()
+
+    watch = Watch(counted, seconds=0.001)
+    with watch.watching():
+        looked.acquire()
+    assert watch.figures() == {}
 
 
 @pytest.mark.usefixtures("a_gpu")

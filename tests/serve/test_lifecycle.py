@@ -83,8 +83,9 @@ class Running:
         """Whether it is not to be reached any more."""
         try:
             httpx.get(f"{self.url}/healthz")
-        except httpx.ConnectError:
-            return True
+        except httpx.TransportError as error:
+            # One that was let in while the door was being closed, and not heard, was not refused.
+            return isinstance(error, httpx.ConnectError)
         return False
 
 

@@ -17,7 +17,8 @@ LIBRARY = "libnvidia-ml.so.1"
 SECONDS = 0.2
 """Between two looks; the driver's own count is of about that time."""
 
-Reader = Callable[[], float]
+Reader = Callable[[], float | None]
+"""Gives nothing where the driver has nothing to say just now."""
 
 
 class _Utilisation(ctypes.Structure):
@@ -57,7 +58,8 @@ class Watch:
 
     def _look(self, read: Reader, ended: threading.Event) -> None:
         while not ended.wait(self._seconds):
-            self._seen.append(read())
+            if (share := read()) is not None:
+                self._seen.append(share)
 
 
 def open_reader(device: torch.device) -> Reader | None:
@@ -73,9 +75,9 @@ def open_reader(device: torch.device) -> Reader | None:
     except (OSError, AttributeError):  # no driver here, or one that does not know these names
         return None
 
-    def read() -> float:
+    def read() -> float | None:
         found = _Utilisation()
-        library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(found))
-        return float(found.gpu) / 100
+        failed = library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(found))
+        return None if failed else float(found.gpu) / 100
 
     return read

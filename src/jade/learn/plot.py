@@ -65,13 +65,7 @@ def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
     figure, (left, right) = _subplots(2)
     for axes, names in ((left, ("outcome", "reward")), (right, ("rounds", "retrievals"))):
         for name, colour in zip(names, ("C0", "C1"), strict=True):
-            steps, values = [row["iteration"] for row in rows], [row[name] for row in rows]
-            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-            axes.plot(steps, smooth(values), color=colour, label=name)
-            if dev:
-                axes.plot(
-                    [row["iteration"] for row in dev], [row[name] for row in dev], "o", color=colour, markersize=4
-                )
+            _draw(axes, rows, name, colour, name, dev)
         axes.set_xlabel("iteration")
         axes.legend(frameon=False)
     left.set_title("outcome (F1) and reward" + (", dots: dev" if dev else ""))
@@ -88,9 +82,7 @@ def _comparison(runs: Mapping[str, Rows]) -> Any:
         known = setting in colours
         colour = colours.setdefault(setting, "0.55" if is_control(rows) else f"C{len(colours)}")
         for axes, quantity in zip(panels, COMPARED, strict=True):
-            steps, values = [row["iteration"] for row in rows], [row[quantity] for row in rows]
-            axes.plot(steps, values, color=colour, alpha=0.2, linewidth=1)
-            axes.plot(steps, smooth(values), color=colour, label=None if known else setting)
+            _draw(axes, rows, quantity, colour, None if known else setting)
     for axes, title in zip(panels, COMPARED.values(), strict=True):
         axes.set(xlabel="iteration", title=title)
     panels[0].legend(frameon=False)
@@ -125,15 +117,19 @@ def _splits(rows: Rows, dev: Rows, datasets: Sequence[str]) -> Any:
     """Which kinds of questions the planner splits: where it learned to tell them apart, the lines part."""
     figure, (axes,) = _subplots(1)
     for number, dataset in enumerate(datasets):
-        name, colour = f"split/{dataset}", f"C{number}"
-        steps, values = _line(rows, name)
-        axes.plot(steps, values, color=colour, alpha=0.2, linewidth=1)
-        axes.plot(steps, smooth(values), color=colour, label=dataset)
-        axes.plot(*_line(dev, name), "o", color=colour, markersize=4)
+        _draw(axes, rows, f"split/{dataset}", f"C{number}", dataset, dev)
     axes.set(xlabel="iteration", ylabel="share of the questions", ylim=(-0.02, 1.02))
     axes.set_title("questions that are split" + (", dots: dev" if dev else ""))
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
     return figure
+
+
+def _draw(axes: Any, rows: Rows, name: str, colour: str, label: str | None, dev: Rows = ()) -> None:
+    """A figure over the iterations: thin as it was, thick as a mean, and on dev as dots."""
+    steps, values = _line(rows, name)
+    axes.plot(steps, values, color=colour, alpha=0.25, linewidth=1)
+    axes.plot(steps, smooth(values), color=colour, label=label)
+    axes.plot(*_line(dev, name), "o", color=colour, markersize=4)
 
 
 def _line(rows: Rows, name: str) -> tuple[list[int], list[float]]:
