@@ -19,8 +19,8 @@ from torch import Tensor
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
-CALLS_AT_ONCE = 8
-"""Calls whose gradients of a shared token are added up at once."""
+CALLS_AT_ONCE = 4
+"""Calls whose gradients of a shared token are asked for at once."""
 PROGRAMS = 1024
 """Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
 
@@ -223,51 +223,58 @@ def collect(
     `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
     """
     num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
+    block = int(triton.next_power_of_2(num_heads * size // 2))
+    rows = max(1, TILE // block // 4)
     order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
-    _collect[(num,)](
-        key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T, out_TXD.stride(0),
-        num_heads, size // 2, CALLS_AT_ONCE if calls is not None else 1,
-        int(triton.next_power_of_2(num_heads * size // 2)), calls is not None, num_warps=4,
+    _collect[(triton.cdiv(num, rows),)](
+        key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T, num, out_TXD.stride(0),
+        num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None, num_warps=4,
     )  # fmt: skip
 
 
 @triton.jit
-def _sum_rows(grad, place, inside):  # noqa: ANN001, ANN202
-    return tl.sum(tl.load(grad + place, mask=inside, other=0.0).to(tl.float32), axis=0)
+def _load_row(grad, place, inside):  # noqa: ANN001, ANN202
+    return tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num"])
 def _collect(  # noqa: ANN202
-    key_grad, value_grad, out, cos, sin, order, ends, out_stride,  # noqa: ANN001
-    K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, SHARES: tl.constexpr,
+    key_grad, value_grad, out, cos, sin, order, ends, num, out_stride,  # noqa: ANN001
+    K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
+    SHARES: tl.constexpr,
 ):  # fmt: skip
-    """A program is a token; columns are as in `_turn`."""
-    token = tl.program_id(0).to(tl.int64)
-    column = tl.arange(0, BLOCK)
+    """A row is a token; columns are as in `_turn`. Neighbours are mostly shared by the same calls: a program goes
+    through those of all its tokens side by side, and never has to add up across its threads."""
+    token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
     head, angle = column // E, column % E
-    inside = head < K
-    within = (head * (2 * E) + angle)[None, :]
-    begin, end = token, token + 1
+    inside = (token < num) & (head < K)
+    within = head * (2 * E) + angle
     if SHARES:
-        begin = tl.load(ends + token - 1, mask=token > 0, other=0)
-        end = tl.load(ends + token)
-    one = tl.zeros([BLOCK], tl.float32)
-    two = tl.zeros([BLOCK], tl.float32)
-    left = tl.zeros([BLOCK], tl.float32)
-    right = tl.zeros([BLOCK], tl.float32)
-    for first in range(begin, end, ROWS):
-        row = first + tl.arange(0, ROWS)[:, None]
-        here = (row < end) & inside[None, :]
-        if SHARES:
-            row = tl.load(order + row, mask=row < end, other=0)
-        place = row * (K * 2 * E) + within
-        one += _sum_rows(key_grad, place, here)
-        two += _sum_rows(key_grad, place + E, here)
-        left += _sum_rows(value_grad, place, here)
-        right += _sum_rows(value_grad, place + E, here)
+        begin = tl.load(ends + token - 1, mask=(token > 0) & (token < num), other=0)
+        end = tl.load(ends + token, mask=token < num, other=0)
+        one = tl.zeros([ROWS, BLOCK], tl.float32)
+        two = tl.zeros([ROWS, BLOCK], tl.float32)
+        left = tl.zeros([ROWS, BLOCK], tl.float32)
+        right = tl.zeros([ROWS, BLOCK], tl.float32)
+        for first in range(0, tl.max(end - begin), AT_ONCE):
+            for more in tl.static_range(AT_ONCE):  # unrolled: their loads wait for the memory together
+                call = begin + first + more
+                here = (call < end) & inside
+                place = tl.load(order + call, mask=call < end, other=0) * (K * 2 * E) + within
+                one += _load_row(key_grad, place, here)
+                two += _load_row(key_grad, place + E, here)
+                left += _load_row(value_grad, place, here)
+                right += _load_row(value_grad, place + E, here)
+    else:
+        place = token * (K * 2 * E) + within
+        one = _load_row(key_grad, place, inside)
+        two = _load_row(key_grad, place + E, inside)
+        left = _load_row(value_grad, place, inside)
+        right = _load_row(value_grad, place + E, inside)
     cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
-    to = out + token * out_stride + head * (2 * E) + angle
+    to = out + token * out_stride + within
     tl.store(to, one * cosine + two * sine, mask=inside)
     tl.store(to + E, two * cosine - one * sine, mask=inside)
     tl.store(to + K * 2 * E, left, mask=inside)
