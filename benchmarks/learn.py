@@ -77,7 +77,6 @@ SLOWEST = 12
 WAYS: dict[str, dict[str, object]] = {
     "fused": {"fuse": True},
     "lean": {"fuse": False},
-    "compiled": {"compile": True},
 }
 """Ways through the layers, as settings of the policy."""
 PHASES = ("rollout", "look_back", "update", "publish")

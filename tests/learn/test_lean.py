@@ -45,7 +45,7 @@ def some_batch() -> Batch:
 def test_lean_layers_say_and_teach_the_same(kind: str, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     for lean in (False, True):
-        monkeypatch.setattr(policy, "make_lean", make_lean if lean else lambda trunk, compiled: None)
+        monkeypatch.setattr(policy, "make_lean", make_lean if lean else lambda trunk: None)
         cfg = PolicyConfig(adapt="lora" if rank else "full", lora_rank=max(1, rank), critic="none")
         model = make_model(kind)
         if rank:
@@ -78,12 +78,6 @@ def test_layers_of_another_kind_stay_as_they_are(kind: str, settings: dict[str, 
     trunk = make_model(kind, **settings).get_decoder()
     make_lean(trunk)
     assert kinds_of(trunk) == expected
-
-
-def test_a_compiler_is_left_its_own_way_with_attention() -> None:
-    trunk = make_model("Llama").get_decoder()
-    make_lean(trunk, compiled=True)
-    assert kinds_of(trunk) == {LeanNorm}
 
 
 def test_an_adapter_with_dropout_stays_as_it_is() -> None:

@@ -31,11 +31,9 @@ class PolicyConfig(Section):
     """Let calls whose prompts begin alike share that beginning in an update: the same gradient from fewer tokens."""
     recompute: bool = False
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
-    compile: bool = False
-    """Compile the layers: half a minute at the start, faster updates after it (GPU)."""
-    fuse: bool = False
-    """Run layers of the Llama family as a few kernels of our own; not with `compile` or `recompute` (GPU). So far
-    tested without one only, so it has to be asked for."""
+    fuse: bool = True
+    """Run layers of the Llama family as a few kernels of our own, where there is a GPU and nothing is recomputed; off:
+    layer by layer, with less at once in a kernel."""
 
 
 class PPOConfig(Section):

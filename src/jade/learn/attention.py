@@ -169,10 +169,7 @@ def _seen(num_queries: int, num_keys: int, device: torch.device) -> Tensor | Non
 
 
 def register() -> str:
-    """Make the kernel known to transformers, under the name that is returned.
-
-    A compiler stops in front of it and goes on behind: it is one kernel already, and its bounds differ every time.
-    """
-    AttentionInterface.register(NAME, torch.compiler.disable(packed_attention))
+    """Make the kernel known to transformers, under the name that is returned."""
+    AttentionInterface.register(NAME, packed_attention)
     torch.backends.cuda.enable_cudnn_sdp(False)
     return NAME

@@ -26,11 +26,8 @@ from jade.learn.batches import make_batch
 ADAPTER = "default"
 
 
-def make_lean(trunk: nn.Module, *, compiled: bool = False) -> None:
-    """Change the layers in place. The last norm stays: what it rounds would be seen in every log-probability.
-
-    A compiler is left its own way with attention.
-    """
+def make_lean(trunk: nn.Module) -> None:
+    """Change the layers in place. The last norm stays: what it rounds would be seen in every log-probability."""
     parts = [part for layer in getattr(trunk, "layers", ()) for part in layer.modules()]
     for part in parts:
         if _is_root_mean_square(part):
@@ -38,7 +35,7 @@ def make_lean(trunk: nn.Module, *, compiled: bool = False) -> None:
         elif _is_plain_adapter(part):
             part.__class__ = _lean_kind(LeanAdapter, type(part))  # type: ignore[arg-type]
     for part in parts:
-        if not compiled and _is_plain_attention(part):
+        if _is_plain_attention(part):
             part.__class__ = _lean_kind(LeanAttention, type(part))  # type: ignore[arg-type]
 
 
@@ -67,8 +64,6 @@ class LeanAdapter(nn.Module):
         down_RI, up_OR = (cast(nn.Linear, half[ADAPTER]).weight for half in (self.lora_A, self.lora_B))
         weight_OI, scale = self.base_layer.weight, self.scaling[ADAPTER]
         with torch.autocast(up_OR.device.type, enabled=False):
-            if torch.compiler.is_compiling():  # which finds its own way back
-                return torch.addmm(weight_OI, up_OR, down_RI, alpha=scale)
             whole_OI: Tensor = _Merge.apply(weight_OI, up_OR, down_RI, scale)  # type: ignore[no-untyped-call]
         return whole_OI
 

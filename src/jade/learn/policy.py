@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,10 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.cfg = cfg
-        make_lean(self.trunk, compiled=cfg.compile)
-        if cfg.compile:
-            _compile_layers(self.trunk)
+        make_lean(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
         self.value_head = None if cfg.critic == "none" else _zero_head(self.causal.config.hidden_size)
-        trunks = (self.trunk, self.critic) if cfg.fuse and not cfg.compile and not cfg.recompute else ()
+        trunks = (self.trunk, self.critic) if cfg.fuse and not cfg.recompute else ()
         self._fused = [fused for trunk in trunks if trunk is not None and (fused := FusedTrunk.of(trunk))]
 
     @property
@@ -84,13 +82,10 @@ class Policy(nn.Module):
         for fused in self._fused_on(device):
             if fused.trunk is trunk:
                 return fused.states(batch)
-        with self._compiled_or_not(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             embedded = trunk.get_input_embeddings()(batch.id_T[None])
             # The stream that the layers add to is kept as small as the sampler's.
             stream = embedded.to(torch.bfloat16) if device.type == "cuda" else embedded
-            if self.cfg.compile and torch.is_grad_enabled():
-                # The first layer's program is then the others' too, where embeddings are frozen.
-                stream.requires_grad_()
             hidden_1TH: Tensor = trunk(
                 inputs_embeds=stream,
                 position_ids=batch.position_T[None],
@@ -110,11 +105,6 @@ class Policy(nn.Module):
             for fused in self._fused:
                 stack.enter_context(fused.unmoved())
             yield
-
-    def _compiled_or_not(self) -> AbstractContextManager[None]:
-        """Only what is learned from is worth a program: looking back has too few tokens to earn one of its own."""
-        eager = self.cfg.compile and not torch.is_grad_enabled()
-        return torch.compiler.set_stance("force_eager") if eager else nullcontext()
 
     def _value(self, trunk_NH: Tensor, batch: Batch) -> Tensor | None:
         if self.value_head is None:
@@ -189,12 +179,6 @@ def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
         raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
     adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
     return adapted if cfg.adapt == "lora" else adapted.merge_and_unload()
-
-
-def _compile_layers(trunk: Any) -> None:
-    """Layer by layer: all layers are one program, so that it is compiled once and not thirty times over."""
-    for layer in trunk.layers:
-        layer.compile(dynamic=True)
 
 
 def _zero_head(width: int) -> nn.Linear:
