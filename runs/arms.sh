@@ -23,7 +23,7 @@ parts='team.child_workflows=["R,AG"]'
 # Questions that one search can answer.
 one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]'
 # A young critic learns fast or not at all in so few steps.
-critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-4"
+critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-3"
 
 settings() { # ARM: what its training changes
   case $1 in
