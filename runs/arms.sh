@@ -9,10 +9,11 @@
 #   ARMS="whole select" runs/arms.sh out/selection 0
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
-# it is data/START-model), TESTS (the start and the untrained model, or nothing).
+# it is data/START-model), TESTS (the start and the untrained model, or nothing), REPORT (nothing: none, for arms that are
+# worked side by side, as runs/findings.toml does).
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 out=$1 seeds=${2:-"0 1"} limit=${3:-1000}
@@ -92,5 +93,6 @@ if [ "${TESTS-start}" ]; then
     pooled="$pooled $arm-before=$out/test/$arm-before"
   done
 fi
+[ "${REPORT-all}" ] || exit 0
 # shellcheck disable=SC2086
 $jade report $pooled --baseline "${arms%% *}" --out "$out/report"

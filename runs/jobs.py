@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Many runs on one machine: the jobs of a plan, several at a time, each with a log of its own.
+
+A plan is a TOML file of jobs. A job is a name and a shell command. It may wait for others (`after`), and may be one
+that the GPU does not feel (`light = true`) and that does not count against `--at-once`. Jobs begin in the file's order,
+as soon as what they wait for is done. One that fails stops nobody but those who wait for it.
+
+    runs/jobs.py runs/findings.toml --out out/findings --at-once 5
+    runs/jobs.py runs/findings.toml --out out/findings --only start select-0    # and what these wait for
+
+Killed and started again, it leaves out what was done; the commands are to go on where they were. OUT/jobs.jsonl says
+what began and ended when, OUT/log/NAME.txt what a job said. Several runs share a GPU well under CUDA's MPS
+(`nvidia-cuda-mps-control -d`); never end one of its clients by a signal, for all others may end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOK_EVERY = 0.5
+"""Seconds between two looks at who has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    name: str
+    run: str
+    after: tuple[str, ...] = ()
+    light: bool = False
+
+
+def read_plan(path: Path) -> list[Job]:
+    try:
+        rows = tomllib.loads(path.read_text(encoding="utf-8"))["job"]
+        jobs = [Job(row["name"], row["run"], tuple(row.get("after", ())), row.get("light", False)) for row in rows]
+    except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+        sys.exit(f"{path}: no plan: {error!r}; a plan has [[job]] tables with a name and a run")
+    check_order(jobs, path)
+    return jobs
+
+
+def check_order(jobs: Sequence[Job], path: Path) -> None:
+    """A job waits for earlier ones only, so that nobody waits forever."""
+    seen: set[str] = set()
+    for job in jobs:
+        if job.name in seen:
+            sys.exit(f"{path}: two jobs are called {job.name}")
+        if unknown := set(job.after) - seen:
+            sys.exit(f"{path}: {job.name} waits for {', '.join(sorted(unknown))}, which no earlier job is called")
+        seen.add(job.name)
+
+
+def with_needs(jobs: Sequence[Job], names: Sequence[str], path: Path) -> list[Job]:
+    """The named jobs and what they wait for, in the plan's order."""
+    if unknown := set(names) - {job.name for job in jobs}:
+        sys.exit(f"{path}: no job is called {', '.join(sorted(unknown))}")
+    wanted = set(names)
+    for job in reversed(jobs):
+        if job.name in wanted:
+            wanted |= set(job.after)
+    return [job for job in jobs if job.name in wanted]
+
+
+class Queue:
+    def __init__(self, jobs: Sequence[Job], out: Path, at_once: int) -> None:
+        self._waiting = list(jobs)
+        self._out = out
+        self._at_once = at_once
+        self._running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
+        self._journal = out / "jobs.jsonl"
+        (out / "log").mkdir(parents=True, exist_ok=True)
+        self._done = self._done_before()
+        self._failed: set[str] = set()
+        self._waiting = [job for job in jobs if job.name not in self._done]
+
+    def work(self) -> int:
+        """Until nothing is left; gives how many jobs failed or never began."""
+        while self._waiting or self._running:
+            self._begin_what_can()
+            time.sleep(LOOK_EVERY)
+            self._look_who_ended()
+        return len(self._failed)
+
+    def _begin_what_can(self) -> None:
+        for job in list(self._waiting):
+            if lost := self._failed & set(job.after):
+                self._waiting.remove(job)
+                self._failed.add(job.name)
+                self._note(job, "left out", waits_for=sorted(lost))
+            elif set(job.after) <= self._done and (job.light or self._num_heavy() < self._at_once):
+                self._waiting.remove(job)
+                with (self._out / "log" / f"{job.name}.txt").open("ab") as log:
+                    process = subprocess.Popen(["sh", "-c", job.run], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+                self._running[job.name] = job, process, time.monotonic()
+                self._note(job, "begun")
+
+    def _num_heavy(self) -> int:
+        return sum(not job.light for job, _, _ in self._running.values())
+
+    def _look_who_ended(self) -> None:
+        for name, (job, process, began) in list(self._running.items()):
+            if process.poll() is None:
+                continue
+            del self._running[name]
+            (self._done if process.returncode == 0 else self._failed).add(name)
+            how = "done" if process.returncode == 0 else "failed"
+            self._note(job, how, code=process.returncode, seconds=round(time.monotonic() - began, 1))
+
+    def _note(self, job: Job, what: str, **more: object) -> None:
+        row = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "job": job.name, "what": what, **more}
+        with self._journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        print(*row.values(), f"({len(self._running)} running, {len(self._waiting)} waiting)", flush=True)
+
+    def _done_before(self) -> set[str]:
+        if not self._journal.exists():
+            return set()
+        rows = map(json.loads, self._journal.read_text(encoding="utf-8").splitlines())
+        return {row["job"] for row in rows if row["what"] == "done"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--out", type=Path, required=True, help="for the journal and the logs")
+    parser.add_argument("--at-once", type=int, default=1, help="jobs that share the GPU")
+    parser.add_argument("--only", nargs="+", default=[], help="these jobs, and what they wait for")
+    options = parser.parse_args()
+    jobs = read_plan(options.plan)
+    if options.only:
+        jobs = with_needs(jobs, options.only, options.plan)
+    sys.exit(1 if Queue(jobs, options.out, options.at_once).work() else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""`runs/jobs.py`: jobs of a plan side by side, each once, in an order that lets nobody wait for what never comes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+RUNS = Path(__file__).parents[2] / "runs"
+
+
+def work(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(RUNS / "jobs.py"), str(folder / "plan.toml"), "--out", str(folder / "out"), *options]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=60)
+
+
+def write_plan(folder: Path, *jobs: tuple[str, str, list[str]], light: frozenset[str] = frozenset()) -> None:
+    rows = [
+        f"[[job]]\nname = {json.dumps(name)}\nrun = {json.dumps(run)}\nafter = {json.dumps(after)}\n"
+        f"light = {json.dumps(name in light)}\n"
+        for name, run, after in jobs
+    ]
+    (folder / "plan.toml").write_text("\n".join(rows))
+
+
+def history(folder: Path) -> list[tuple[str, str]]:
+    rows = map(json.loads, (folder / "out" / "jobs.jsonl").read_text().splitlines())
+    return [(row["job"], row["what"]) for row in rows]
+
+
+def test_a_job_waits_for_those_it_names(tmp_path: Path) -> None:
+    write_plan(tmp_path, ("one", "sleep 0.3; echo made > one", []), ("two", "cat one", ["one"]))
+    assert work(tmp_path, "--at-once", "2").returncode == 0
+    assert history(tmp_path) == [("one", "begun"), ("one", "done"), ("two", "begun"), ("two", "done")]
+    assert (tmp_path / "out" / "log" / "two.txt").read_text() == "made\n"
+
+
+def test_no_more_than_so_many_share_the_gpu_but_light_jobs_are_not_counted(tmp_path: Path) -> None:
+    jobs: list[tuple[str, str, list[str]]] = [(name, "sleep 0.7", []) for name in ("light", "first", "second", "third")]
+    write_plan(tmp_path, *jobs, light=frozenset({"light"}))
+    assert work(tmp_path, "--at-once", "2").returncode == 0
+    begun = [job for job, _ in history(tmp_path)[:3]]
+    assert begun == ["light", "first", "second"]
+    assert history(tmp_path)[3][1] == "done"
+
+
+def test_a_failure_stops_only_those_that_wait_for_it_and_is_tried_again(tmp_path: Path) -> None:
+    jobs = [("bad", "test -e mended", []), ("child", "true", ["bad"]), ("other", "echo once >> other", [])]
+    write_plan(tmp_path, *jobs)
+    done = work(tmp_path)
+    assert done.returncode == 1
+    assert ("bad", "failed") in history(tmp_path)
+    assert ("child", "left out") in history(tmp_path)
+    assert ("other", "done") in history(tmp_path)
+    (tmp_path / "mended").touch()
+    assert work(tmp_path).returncode == 0
+    assert history(tmp_path)[-1] == ("child", "done")
+    assert (tmp_path / "other").read_text() == "once\n"
+
+
+def test_only_the_named_jobs_and_what_they_wait_for(tmp_path: Path) -> None:
+    write_plan(tmp_path, ("a", "true", []), ("b", "true", []), ("c", "true", ["a"]), ("d", "true", ["c"]))
+    assert work(tmp_path, "--only", "d").returncode == 0
+    assert [job for job, what in history(tmp_path) if what == "done"] == ["a", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ([("a", "true", ["b"]), ("b", "true", [])], "a waits for b, which no earlier job is called"),
+        ([("a", "true", []), ("a", "true", [])], "two jobs are called a"),
+    ],
+)
+def test_a_plan_that_cannot_be_worked_is_refused(
+    tmp_path: Path, jobs: list[tuple[str, str, list[str]]], said: str
+) -> None:
+    write_plan(tmp_path, *jobs)
+    done = work(tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_plan_of_the_findings_can_be_worked() -> None:
+    """Every job of the shipped plan is one that a shell can read."""
+    done = subprocess.run(
+        [sys.executable, RUNS / "jobs.py", RUNS / "findings.toml", "--out", "x", "--only", "nobody"],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert "no job is called nobody" in done.stderr
+    for job in tomllib.loads((RUNS / "findings.toml").read_text())["job"]:
+        assert subprocess.run(["sh", "-n", "-c", job["run"]], timeout=60).returncode == 0, job["name"]
