@@ -85,12 +85,13 @@ def test_a_plan_that_cannot_be_worked_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_plan_of_the_findings_can_be_worked() -> None:
-    """Every job of the shipped plan is one that a shell can read."""
+@pytest.mark.parametrize("plan", ["findings.toml", "larger.toml"])
+def test_the_plans_of_the_findings_can_be_worked(plan: str) -> None:
+    """Every job of a shipped plan is one that a shell can read."""
     done = subprocess.run(
-        [sys.executable, RUNS / "jobs.py", RUNS / "findings.toml", "--out", "x", "--only", "nobody"],
+        [sys.executable, RUNS / "jobs.py", RUNS / plan, "--out", "x", "--only", "nobody"],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "no job is called nobody" in done.stderr
-    for job in tomllib.loads((RUNS / "findings.toml").read_text())["job"]:
+    for job in tomllib.loads((RUNS / plan).read_text())["job"]:
         assert subprocess.run(["sh", "-n", "-c", job["run"]], timeout=60).returncode == 0, job["name"]
