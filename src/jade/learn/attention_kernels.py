@@ -58,25 +58,54 @@ def attend_back(
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients at queries, keys and values."""
+    seen = grad_TAD, query_TAD, key_SKD, value_SKD
+    query_grad_TAD, along_TA = back_to_queries(*seen, out_TAD, log_sum_TA, tiles, scale)
+    return query_grad_TAD, *back_to_keys(*seen, log_sum_TA, along_TA, tiles, scale)
+
+
+def back_to_queries(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    out_TAD: Tensor,
+    log_sum_TA: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Gradients at queries, and how far each gradient that came in lies along what was seen."""
     num_keys, size = key_SKD.shape[1:]
-    query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
-    key_grad_SKD = key_SKD.new_empty(key_SKD.shape)
-    value_grad_SKD = value_SKD.new_empty(value_SKD.shape)
-    along_TA = torch.empty_like(log_sum_TA)
-    strides = grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0)
     blocks = tiles.choice.to_queries
+    query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
+    along_TA = torch.empty_like(log_sum_TA)
     _back_to_queries[(len(tiles.to_queries_PI) * num_keys,)](
         grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_TA, along_TA, query_grad_TAD, tiles.to_queries_PI,
-        scale, scale * LOG2_E, *strides, *_sizes(num_keys, tiles.group, size, blocks),
-        num_warps=blocks.warps, num_stages=blocks.stages,
+        scale, scale * LOG2_E, grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
+    return query_grad_TAD, along_TA
+
+
+def back_to_keys(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    log_sum_TA: Tensor,
+    along_TA: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Gradients at keys and values."""
+    num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_keys
+    key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
     _back_to_keys[(len(tiles.to_keys_PI) * num_keys,)](
         grad_TAD, query_TAD, key_SKD, value_SKD, log_sum_TA, along_TA, key_grad_SKD, value_grad_SKD, tiles.to_keys_PI,
-        scale, scale * LOG2_E, *strides, *_sizes(num_keys, tiles.group, size, blocks),
-        num_warps=blocks.warps, num_stages=blocks.stages,
+        scale, scale * LOG2_E, grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    return query_grad_TAD, key_grad_SKD, value_grad_SKD
+    return key_grad_SKD, value_grad_SKD
 
 
 def _sizes(num_keys: int, group: int, size: int, blocks: Blocks) -> tuple[int, ...]:
