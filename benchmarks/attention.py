@@ -143,11 +143,11 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     tiles = row.plan(choice)
     if kernel == "forward":
         return lambda: kernels.attend(*row.inputs[1:], tiles, row.scale)
-    out_TAD, log_sum_TA = kernels.attend(*row.inputs[1:], tiles, row.scale)
+    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
     if kernel == "to_queries":
-        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_TA, tiles, row.scale)
-    _, along_TA = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_TA, tiles, row.scale)
-    return lambda: kernels.back_to_keys(*row.inputs, log_sum_TA, along_TA, tiles, row.scale)
+        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
+    _, along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
+    return lambda: kernels.back_to_keys(*row.inputs, log_sum_KTG, along_KTG, tiles, row.scale)
 
 
 def say(**figures: object) -> None:
@@ -158,8 +158,8 @@ def compare(kernels: Any, row: Row) -> dict[str, float]:
     """Flash's milliseconds, with how far ours lie from what it gives."""
     took, expected = measure_flash(row)
     tiles = row.plan(CHOICE)
-    out_TAD, log_sum_TA = kernels.attend(*row.inputs[1:], tiles, row.scale)
-    found = (out_TAD, *kernels.attend_back(*row.inputs, out_TAD, log_sum_TA, tiles, row.scale))
+    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
+    found = (out_TAD, *kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale))
     names = ("out", "query_grad", "key_grad", "value_grad")
     apart = {
         name: round(float((one.float() - other.float()).norm() / other.float().norm()), 5)

@@ -75,12 +75,14 @@ def collect(
 
 
 def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
-    out_TAD, log_sum_TA = torch.empty_like(query_TAD), query_TAD.new_empty(query_TAD.shape[:2], dtype=torch.float32)
+    out_TAD = torch.empty_like(query_TAD)
+    log_sum_KTG = query_TAD.new_empty(key_SKD.shape[1], len(query_TAD), tiles.group, dtype=torch.float32)
     for queries, keys in _calls(tiles):
         score_AQS = _scores(query_TAD[queries], key_SKD[keys], scale)
-        log_sum_TA[queries] = torch.logsumexp(score_AQS, 2).T / LOG_2
+        log_sum_AQ = torch.logsumexp(score_AQS, 2) / LOG_2
+        log_sum_KTG[:, queries] = log_sum_AQ.unflatten(0, (-1, tiles.group)).transpose(1, 2)
         out_TAD[queries] = torch.einsum("aqs,sad->qad", score_AQS.softmax(2), _spread(value_SKD[keys], tiles.group))
-    return out_TAD, log_sum_TA
+    return out_TAD, log_sum_KTG
 
 
 def attend_back(
@@ -89,7 +91,7 @@ def attend_back(
     key_SKD: Tensor,
     value_SKD: Tensor,
     out_TAD: Tensor,
-    log_sum_TA: Tensor,
+    log_sum_KTG: Tensor,
     tiles: Tiles,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,7 +99,8 @@ def attend_back(
     for queries, keys in _calls(tiles):
         query_QAD, grad_QAD = query_TAD[queries].float(), grad_TAD[queries].float()
         key_SAD, value_SAD = (_spread(one_SKD[keys], tiles.group) for one_SKD in (key_SKD, value_SKD))
-        weight_AQS = (_scores(query_QAD, key_SKD[keys], scale) - LOG_2 * log_sum_TA[queries].T[:, :, None]).exp()
+        log_sum_AQ = log_sum_KTG[:, queries].transpose(1, 2).flatten(0, 1)
+        weight_AQS = (_scores(query_QAD, key_SKD[keys], scale) - LOG_2 * log_sum_AQ[:, :, None]).exp()
         along_AQ1 = (grad_QAD * out_TAD[queries].float()).sum(2).T[:, :, None]
         score_grad_AQS = weight_AQS * (torch.einsum("qad,sad->aqs", grad_QAD, value_SAD) - along_AQ1) * scale
         grads[0][queries] = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)

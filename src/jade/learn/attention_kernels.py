@@ -1,9 +1,9 @@
 # mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
 """Attention inside the calls of a packed row, forward and backward, for calls that add few tokens to many.
 
-Kernels that are made for long sequences lose most of their time on such rows: their tiles are of one head each, and a
-call's few tokens do not fill them. Here a tile holds all query heads of a key head. Which program does what was planned
-before (`learn/tiles.py`). Gradients are added up inside programs and written once: nothing is left to chance.
+Tiles of kernels that are made for long sequences are of one head each, and a call's few tokens do not fill them. Here a
+tile holds all query heads of a key head. Which program does what was planned before (`learn/tiles.py`). Gradients are
+added up inside programs and written once: nothing is left to chance.
 
 Products are taken of numbers as wide as the inputs, and added up in float32; weights are rounded to the width of the
 values before they meet them. Imported on a GPU only: Triton comes with torch's CUDA builds.
@@ -33,18 +33,19 @@ LOG2_E = log2(torch.e)
 def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
     """What the queries see, and the logarithms (of base two) of their weights' sums, which the way back asks for.
 
-    Heads and their numbers stand side by side, tokens as far apart as they like.
+    Heads and their numbers stand side by side, tokens as far apart as they like. The sums stand by key head, as the
+    rows of its tiles do: so they are read in one piece.
     """
     num_keys, size = key_SKD.shape[1:]
     out_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
-    log_sum_TA = query_TAD.new_empty(query_TAD.shape[:2], dtype=torch.float32)
+    log_sum_KTG = query_TAD.new_empty(num_keys, len(query_TAD), tiles.group, dtype=torch.float32)
     _attend[(len(tiles.forward_PI) * num_keys,)](
-        query_TAD, key_SKD, value_SKD, out_TAD, log_sum_TA, tiles.forward_PI, scale * LOG2_E,
+        query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles.forward_PI, scale * LOG2_E, len(query_TAD),
         query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
         *_sizes(num_keys, tiles.group, size, tiles.choice.forward),
         num_warps=tiles.choice.forward.warps, num_stages=tiles.choice.forward.stages,
     )  # fmt: skip
-    return out_TAD, log_sum_TA
+    return out_TAD, log_sum_KTG
 
 
 def attend_back(
@@ -53,14 +54,14 @@ def attend_back(
     key_SKD: Tensor,
     value_SKD: Tensor,
     out_TAD: Tensor,
-    log_sum_TA: Tensor,
+    log_sum_KTG: Tensor,
     tiles: Tiles,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients at queries, keys and values."""
     seen = grad_TAD, query_TAD, key_SKD, value_SKD
-    query_grad_TAD, along_TA = back_to_queries(*seen, out_TAD, log_sum_TA, tiles, scale)
-    return query_grad_TAD, *back_to_keys(*seen, log_sum_TA, along_TA, tiles, scale)
+    query_grad_TAD, along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, tiles, scale)
+    return query_grad_TAD, *back_to_keys(*seen, log_sum_KTG, along_KTG, tiles, scale)
 
 
 def back_to_queries(
@@ -69,7 +70,7 @@ def back_to_queries(
     key_SKD: Tensor,
     value_SKD: Tensor,
     out_TAD: Tensor,
-    log_sum_TA: Tensor,
+    log_sum_KTG: Tensor,
     tiles: Tiles,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
@@ -77,13 +78,14 @@ def back_to_queries(
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_queries
     query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
-    along_TA = torch.empty_like(log_sum_TA)
+    along_KTG = torch.empty_like(log_sum_KTG)
     _back_to_queries[(len(tiles.to_queries_PI) * num_keys,)](
-        grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_TA, along_TA, query_grad_TAD, tiles.to_queries_PI,
-        scale, scale * LOG2_E, grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, along_KTG, query_grad_TAD, tiles.to_queries_PI,
+        scale, scale * LOG2_E, len(query_TAD),
+        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
         *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
-    return query_grad_TAD, along_TA
+    return query_grad_TAD, along_KTG
 
 
 def back_to_keys(
@@ -91,8 +93,8 @@ def back_to_keys(
     query_TAD: Tensor,
     key_SKD: Tensor,
     value_SKD: Tensor,
-    log_sum_TA: Tensor,
-    along_TA: Tensor,
+    log_sum_KTG: Tensor,
+    along_KTG: Tensor,
     tiles: Tiles,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
@@ -101,8 +103,9 @@ def back_to_keys(
     blocks = tiles.choice.to_keys
     key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
     _back_to_keys[(len(tiles.to_keys_PI) * num_keys,)](
-        grad_TAD, query_TAD, key_SKD, value_SKD, log_sum_TA, along_TA, key_grad_SKD, value_grad_SKD, tiles.to_keys_PI,
-        scale, scale * LOG2_E, grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        grad_TAD, query_TAD, key_SKD, value_SKD, log_sum_KTG, along_KTG, key_grad_SKD, value_grad_SKD, tiles.to_keys_PI,
+        scale, scale * LOG2_E, len(query_TAD),
+        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
         *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return key_grad_SKD, value_grad_SKD
@@ -168,9 +171,9 @@ def _see(  # noqa: ANN202
     return most_M, sum_M, out_MD
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _attend(  # noqa: ANN202
-    query, key, value, out, log_sum, tiles, scale, query_stride, key_stride, value_stride,  # noqa: ANN001
+    query, key, value, out, log_sum, tiles, scale, num_tokens, query_stride, key_stride, value_stride,  # noqa: ANN001
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -201,8 +204,8 @@ def _attend(  # noqa: ANN202
     )  # fmt: skip
     out += query_start * (K * G * D) + head * (G * D)
     _store(out, token_M * (K * G * D) + head_M * D, inside_M, out_MD / sum_M[:, None], D, BLOCK_D)
-    log_sum += query_start * (K * G) + head * G
-    tl.store(log_sum + token_M * (K * G) + head_M, most_M + tl.log2(sum_M), mask=inside_M)
+    log_sum += (head * num_tokens + query_start) * G
+    tl.store(log_sum + row_M, most_M + tl.log2(sum_M), mask=inside_M)
 
 
 @triton.jit
@@ -226,9 +229,9 @@ def _see_back(  # noqa: ANN202
     return query_grad_MD
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_queries(  # noqa: ANN202
-    grad, query, key, value, out, log_sum, along, query_grad, tiles, scale, scale_of_2,  # noqa: ANN001
+    grad, query, key, value, out, log_sum, along, query_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
     grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
@@ -245,10 +248,10 @@ def _back_to_queries(  # noqa: ANN202
     query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
     grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
     out_MD = _load(out + out_start, out_place_M, inside_M, D, BLOCK_D, False)
-    sum_place_M = query_start * (K * G) + head * G + token_M * (K * G) + head_M
-    log_sum_M = tl.load(log_sum + sum_place_M, mask=inside_M, other=0.0)
+    rows = (head * num_tokens + query_start) * G
+    log_sum_M = tl.load(log_sum + rows + row_M, mask=inside_M, other=0.0)
     along_M = tl.sum(grad_MD.to(tl.float32) * out_MD.to(tl.float32), 1)
-    tl.store(along + sum_place_M, along_M, mask=inside_M)
+    tl.store(along + rows + row_M, along_M, mask=inside_M)
     key += key_start * key_stride + head * D
     value += key_start * value_stride + head * D
     before = num_keys - num_queries
@@ -271,7 +274,7 @@ def _back_to_queries(  # noqa: ANN202
 def _be_seen(  # noqa: ANN202
     key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, end, num_rows, before,  # noqa: ANN001
     scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
-    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
+    G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """Goes on with the gradients of keys and values, over more rows: all of which see them, or some."""
     for start in range(begin, end, BLOCK_M):
@@ -280,8 +283,8 @@ def _be_seen(  # noqa: ANN202
         token_M, head_M = row_M // G, row_M % G
         query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
         grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
-        log_sum_M = tl.load(log_sum + token_M * (K * G) + head_M, mask=inside_M, other=0.0)
-        along_M = tl.load(along + token_M * (K * G) + head_M, mask=inside_M, other=0.0)
+        log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
+        along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
         score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
         if not ALL:
             score_NM = tl.where(key_N[:, None] <= (token_M + before)[None, :], score_NM, float("-inf"))
@@ -294,9 +297,9 @@ def _be_seen(  # noqa: ANN202
     return key_grad_ND, value_grad_ND
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_keys(  # noqa: ANN202
-    grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2,  # noqa: ANN001
+    grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
     grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
@@ -308,8 +311,8 @@ def _back_to_keys(  # noqa: ANN202
     value_ND = _load(value + key_start * value_stride + head * D, key_N * value_stride, inside_N, D, BLOCK_D, False)
     query += query_start * query_stride + head * (G * D)
     grad += query_start * grad_stride + head * (G * D)
-    log_sum += query_start * (K * G) + head * G
-    along += query_start * (K * G) + head * G
+    log_sum += (head * num_tokens + query_start) * G
+    along += (head * num_tokens + query_start) * G
     before = num_keys - num_queries
     num_rows = num_queries * G
     begin = tl.maximum(first - before, 0) * G  # the first row that sees any of these keys
@@ -320,11 +323,11 @@ def _back_to_keys(  # noqa: ANN202
     value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     key_grad_ND, value_grad_ND = _be_seen(
         key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, clear, num_rows, before,
-        scale_of_2, key_grad_ND, value_grad_ND, K, G, D, BLOCK_D, BLOCK_M, False,
+        scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
     )  # fmt: skip
     key_grad_ND, value_grad_ND = _be_seen(
         key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, clear, num_rows, num_rows,
-        before, scale_of_2, key_grad_ND, value_grad_ND, K, G, D, BLOCK_D, BLOCK_M, True,
+        before, scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
     start = key_start * (K * D) + head * D
     _store(key_grad + start, key_N * (K * D), inside_N, key_grad_ND * scale, D, BLOCK_D)

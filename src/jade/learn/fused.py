@@ -7,7 +7,7 @@ they are, and so does all of this on a CPU.
 
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, N = its action tokens, H = hidden width,
 F = feed-forward width, X = heads of queries, keys and values together, A and K = query and key-value heads, D = head
-width, E = half of it.
+width, E = half of it, G = query heads of a key-value head.
 """
 
 from __future__ import annotations
@@ -199,9 +199,9 @@ class _Attend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         x_TH, normed_TH = layer.norm("input_gain", x_TH, delta_TH)
         query_TAD, key_SKD, value_SKD = layer.split(layer.times("qkv", normed_TH))
-        out_TAD, log_sum_TA = layer.attention.attend(query_TAD, key_SKD, value_SKD, layer.row.tiles, layer.shape.scale)
+        out_TAD, log_sum_KTG = layer.attention.attend(query_TAD, key_SKD, value_SKD, layer.row.tiles, layer.shape.scale)
         ctx.layer = layer
-        ctx.save_for_backward(x_TH, normed_TH, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_TA)
+        ctx.save_for_backward(x_TH, normed_TH, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG)
         return x_TH, layer.times("output", out_TAD.flatten(1))
 
     @staticmethod
