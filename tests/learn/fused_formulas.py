@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+from math import log
+
 import torch
 from torch import Tensor
+
+from jade.learn.tiles import Tiles
+
+LOG_2 = log(2)
 
 
 def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -64,6 +72,66 @@ def collect(
         )
     out_TXD.zero_().index_add_(0, token_S, torch.cat([key_grad_SKD, value_grad_SKD], 1))
     out_TXD[:, :num_keys] = _turned(out_TXD[:, :num_keys], cos_TE, -sin_TE)
+
+
+def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
+    out_TAD = torch.empty_like(query_TAD)
+    log_sum_KTG = query_TAD.new_empty(key_SKD.shape[1], len(query_TAD), tiles.group, dtype=torch.float32)
+    for queries, keys in _calls(tiles):
+        score_AQS = _scores(query_TAD[queries], key_SKD[keys], scale)
+        log_sum_AQ = torch.logsumexp(score_AQS, 2) / LOG_2
+        log_sum_KTG[:, queries] = log_sum_AQ.unflatten(0, (-1, tiles.group)).transpose(1, 2)
+        out_TAD[queries] = torch.einsum("aqs,sad->qad", score_AQS.softmax(2), _spread(value_SKD[keys], tiles.group))
+    return out_TAD, log_sum_KTG
+
+
+def attend_back(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    out_TAD: Tensor,
+    log_sum_KTG: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    grads = torch.empty_like(query_TAD), key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
+    for queries, keys in _calls(tiles):
+        query_QAD, grad_QAD = query_TAD[queries].float(), grad_TAD[queries].float()
+        key_SAD, value_SAD = (_spread(one_SKD[keys], tiles.group) for one_SKD in (key_SKD, value_SKD))
+        log_sum_AQ = log_sum_KTG[:, queries].transpose(1, 2).flatten(0, 1)
+        weight_AQS = (_scores(query_QAD, key_SKD[keys], scale) - LOG_2 * log_sum_AQ[:, :, None]).exp()
+        along_AQ1 = (grad_QAD * out_TAD[queries].float()).sum(2).T[:, :, None]
+        score_grad_AQS = weight_AQS * (torch.einsum("qad,sad->aqs", grad_QAD, value_SAD) - along_AQ1) * scale
+        grads[0][queries] = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)
+        grads[1][keys] = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
+        grads[2][keys] = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
+    return grads
+
+
+def _calls(tiles: Tiles) -> Iterator[tuple[slice, slice]]:
+    """Where the queries and the keys of each call stand."""
+    for queries, keys in zip(pairwise(tiles.bounds), pairwise(tiles.whole_bounds), strict=True):
+        yield slice(*queries), slice(*keys)
+
+
+def _scores(query_QAD: Tensor, key_SKD: Tensor, scale: float) -> Tensor:
+    """Of each query and key of a call; the last query sees all keys, the one before it all but the last, and so on."""
+    key_SAD = _spread(key_SKD, query_QAD.shape[1] // key_SKD.shape[1])
+    score_AQS = torch.einsum("qad,sad->aqs", query_QAD.float(), key_SAD) * scale
+    num_queries, num_keys = score_AQS.shape[1:]
+    seen_QS = torch.ones(num_queries, num_keys, dtype=torch.bool, device=key_SKD.device).tril(num_keys - num_queries)
+    return score_AQS.masked_fill(~seen_QS, float("-inf"))
+
+
+def _spread(one_SKD: Tensor, group: int) -> Tensor:
+    """A key head for each of its query heads."""
+    return one_SKD.float().repeat_interleave(group, 1)
+
+
+def _gathered(grad_SAD: Tensor, group: int) -> Tensor:
+    grad_SKGD: Tensor = grad_SAD.unflatten(1, (-1, group))
+    return grad_SKGD.sum(2)
 
 
 def _turned(heads_TXD: Tensor, cos_TE: Tensor, sin_TE: Tensor) -> Tensor:

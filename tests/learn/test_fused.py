@@ -7,8 +7,6 @@ asked for before anything loaded it (`make kernel-test`), or by a GPU.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
 from types import ModuleType
 from typing import Any
 
@@ -17,25 +15,23 @@ import pytest
 import torch
 from learn_builders import make_experience, make_transition
 from test_lean import make_model
+from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 from jade.config import LearnConfig, PolicyConfig
 from jade.learn import fused, policy
-from jade.learn.attention import Packing
 from jade.learn.batches import Batch, make_batch
 from jade.learn.fused import FusedTrunk
 from jade.learn.learner import Learner
 from jade.learn.merged import Merged
 from jade.learn.policy import Policy
+from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
 
-INTERPRETS = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = torch.device("cuda" if torch.cuda.is_available() and not INTERPRETS else "cpu")
 PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,), (5, 6, 7, 8))
 
 
 def real_kernels() -> ModuleType:
-    if importlib.util.find_spec("triton") is None or not (INTERPRETS or DEVICE.type == "cuda"):
-        pytest.skip("needs Triton, with its interpreter or a GPU")
+    need_triton()
     from jade.learn import kernels
 
     return kernels
@@ -46,8 +42,11 @@ def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """The fused layers are used on a CPU too."""
     if request.param == "kernels" and not INTERPRETS:
         pytest.skip("needs Triton's interpreter")
-    kernels = fused_formulas if request.param == "formulas" else real_kernels()
-    monkeypatch.setattr(fused, "load_kernels", lambda: kernels)
+    if request.param == "formulas":
+        monkeypatch.setattr(fused, "load_kernels", lambda: fused_formulas)
+        monkeypatch.setattr(fused, "load_attention", lambda: fused_formulas)
+    else:
+        mend_dots(monkeypatch)
     monkeypatch.setattr(fused, "DEVICES", ("cpu",))
 
 
@@ -305,7 +304,7 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     cos, sin, heads = angle.cos(), angle.sin(), some(7, 5, 8)
     place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE) if num_calls else None
     num = 7 if place is None else len(place)
-    row = fused.Row(Packing((0, 7), (0, num), torch.empty(0), torch.empty(0), place, 7, num), cos, sin)
+    row = fused.Row(plan_tiles((0, 7), (0, num), 1, DEVICE), place, cos, sin)
     turns = ((heads[:, :3], None, 3, 1.0), (heads[:, 3:], place, 1, 1.0), (heads, None, 5, -1.0))
     for source, at, num_turned, way in turns:
         out = [heads.new_empty(7 if at is None else num, source.shape[1], 8) for _ in range(2)]

@@ -94,33 +94,6 @@ def attend(query_TAD: Tensor, key_TKD: Tensor, value_TKD: Tensor, packing: Packi
     return kernel(query_TAD, key_SKD, value_SKD, packing, scale)
 
 
-def attend_forward(
-    query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float
-) -> tuple[Tensor, ...]:
-    """The same for keys that stand call behind call already; with all that the way back wants to know."""
-    if not _has_flash(value_SKD):
-        return (_one_by_one(query_TAD, key_SKD, value_SKD, packing, scale),)
-    return _flash(query_TAD, key_SKD, value_SKD, packing, scale)
-
-
-def attend_back(grad_TAD: Tensor, *seen: Tensor, packing: Packing, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients at queries, keys and values, which are the first three that were seen; then comes what came out."""
-    query_TAD, key_SKD, value_SKD, out_TAD, *how = seen
-    if how:
-        weights_at, *chance = how
-        grads: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
-            grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, weights_at,
-            packing.bound_C, packing.whole_bound_C, packing.longest_added, packing.longest,
-            0.0, True, *chance, scale=scale,
-        )  # fmt: skip
-        return grads
-    with torch.enable_grad():
-        inputs = [tensor.detach().requires_grad_() for tensor in (query_TAD, key_SKD, value_SKD)]
-        again_TAD = _one_by_one(inputs[0], inputs[1], inputs[2], packing, scale)
-        of_query, of_key, of_value = torch.autograd.grad(again_TAD, inputs, grad_TAD)
-    return of_query, of_key, of_value
-
-
 def _has_flash(tensor: Tensor) -> bool:
     return tensor.is_cuda and tensor.dtype == torch.bfloat16
 
@@ -128,21 +101,14 @@ def _has_flash(tensor: Tensor) -> bool:
 def _all_at_once(
     query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None
 ) -> Tensor:
-    """One flash kernel for the whole row. Rotated queries and keys come in float32 under autocast."""
-    return _flash(query_TAD.to(value_SKD.dtype), key_SKD.to(value_SKD.dtype), value_SKD, packing, scale)[0]
-
-
-def _flash(
-    query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The last query of a call sees all of its keys, the one before it all but the last, and so on. Also given are the
-    weights' logarithmic sums and the state of the dropout that there is none of: the way back asks for both."""
-    out_TAD, weights_at, state, unused, _ = torch.ops.aten._flash_attention_forward(
-        query_TAD, key_SKD, value_SKD,
+    """One flash kernel for the whole row: the last query of a call sees all of its keys, the one before it all but the
+    last, and so on. Rotated queries and keys come in float32 under autocast."""
+    out_TAD: Tensor = torch.ops.aten._flash_attention_forward(
+        query_TAD.to(value_SKD.dtype), key_SKD.to(value_SKD.dtype), value_SKD,
         packing.bound_C, packing.whole_bound_C, packing.longest_added, packing.longest,
         0.0, True, False, scale=scale,
-    )  # fmt: skip
-    return out_TAD, weights_at, state, unused
+    )[0]  # fmt: skip
+    return out_TAD
 
 
 def _one_by_one(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, packing: Packing, scale: float | None) -> Tensor:

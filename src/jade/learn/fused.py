@@ -1,13 +1,13 @@
 """A decoder of the Llama family that learns, in a fraction of the launches: layers written out forward and backward.
 
-A small model's update waits for launches and for memory, not for arithmetic. Here a layer is its matrix products, flash
-attention, and five kernels for all that lies between; its weights are made once for all pieces of a step. What it says
-and teaches is what the lean layers say and teach, but for rounding. Layers of another kind stay as they are, and so
-does all of this on a CPU.
+A small model's update waits for launches and for memory, not for arithmetic. Here a layer is its matrix products,
+attention made for short calls, and five kernels for all that lies between; its weights are made once for all pieces of
+a step. What it says and teaches is what the lean layers say and teach, but for rounding. Layers of another kind stay as
+they are, and so does all of this on a CPU.
 
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, N = its action tokens, H = hidden width,
 F = feed-forward width, X = heads of queries, keys and values together, A and K = query and key-value heads, D = head
-width, E = half of it.
+width, E = half of it, G = query heads of a key-value head.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from jade.backbone.local_fused import is_known_kind
-from jade.learn.attention import Packing, attend_back, attend_forward
 from jade.learn.batches import Batch
 from jade.learn.lean import LeanAdapter, LeanAttention, LeanNorm
 from jade.learn.merged import GAINS, PRODUCTS, Merged, Stack
+from jade.learn.tiles import Tiles, plan_tiles
 
 DEVICES = ("cuda",)
 """Where this is worth it."""
@@ -54,18 +54,18 @@ class Shape:
 class Row:
     """A packed row, as all layers see it."""
 
-    def __init__(self, packing: Packing, cos_TE: Tensor, sin_TE: Tensor) -> None:
-        self.packing = packing
+    def __init__(self, tiles: Tiles, place_S: Tensor | None, cos_TE: Tensor, sin_TE: Tensor) -> None:
+        self.tiles = tiles
+        self.place_S = place_S
         self.angles = cos_TE, sin_TE
 
     @cached_property
     def calls(self) -> tuple[Tensor, Tensor] | None:
         """Where each token stands in the calls: an order of their tokens, and the end of each token's part of it."""
-        place_S = self.packing.place_S
-        if place_S is None:
+        if self.place_S is None:
             return None
-        sorted_S, order_S = place_S.sort(stable=True)
-        token_T = torch.arange(self.packing.bounds[-1], device=place_S.device)
+        sorted_S, order_S = self.place_S.sort(stable=True)
+        token_T = torch.arange(len(self.angles[0]), device=self.place_S.device)
         return order_S, torch.searchsorted(sorted_S, token_T, right=True)
 
 
@@ -105,11 +105,11 @@ class FusedTrunk:
         row = self._row(batch, stream_TH)
         # Adapters learn although nothing that comes in does.
         anchor = torch.empty(0, device=stream_TH.device, requires_grad=torch.is_grad_enabled() and merged.learns)
-        kernels = load_kernels()
+        kernels, attention = load_kernels(), load_attention()
         delta_TH: Tensor | None = None
         last = len(trunk.layers) - 1
         for number in range(last + 1):
-            layer = _Layer(kernels, merged, number, self._shape, row)
+            layer = _Layer(kernels, attention, merged, number, self._shape, row)
             stream_TH, delta_TH = _Attend.apply(anchor, stream_TH, delta_TH, layer)  # type: ignore[no-untyped-call]
             if number == last:
                 # Behind the last attention tokens no longer meet, and only these are asked for.
@@ -130,7 +130,9 @@ class FusedTrunk:
     def _row(self, batch: Batch, stream_TH: Tensor) -> Row:
         both = self.trunk.rotary_emb(stream_TH[None], position_ids=batch.position_T[None])
         cos_TE, sin_TE = (whole[0, :, : self._shape.size // 2].contiguous() for whole in both)
-        return Row(Packing.of(batch), cos_TE, sin_TE)
+        group = self._shape.num_heads // self._shape.num_keys
+        tiles = plan_tiles(batch.bounds, batch.whole_bounds, group, stream_TH.device)
+        return Row(tiles, batch.place_S, cos_TE, sin_TE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class _Layer:
     """What a layer's two halves work with, beside what flows through them."""
 
     kernels: Any
+    attention: Any
     merged: Merged
     number: int
     shape: Shape
@@ -171,7 +174,7 @@ class _Layer:
     def split(self, heads_TX: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys with the places of the whole calls, and their values; queries and keys turned."""
         heads_TXD = heads_TX.unflatten(-1, (-1, self.shape.size))
-        num_heads, num_keys, place_S = self.shape.num_heads, self.shape.num_keys, self.row.packing.place_S
+        num_heads, num_keys, place_S = self.shape.num_heads, self.shape.num_keys, self.row.place_S
         num = len(heads_TXD) if place_S is None else len(place_S)
         query_TAD = heads_TXD.new_empty(len(heads_TXD), num_heads, self.shape.size)
         both_SXD = heads_TXD.new_empty(num, 2 * num_keys, self.shape.size)
@@ -183,8 +186,7 @@ class _Layer:
         num_heads = self.shape.num_heads
         out_TXD = query_grad_TAD.new_empty(len(query_grad_TAD), num_heads + 2 * self.shape.num_keys, self.shape.size)
         self.kernels.turn(query_grad_TAD, *self.row.angles, None, num_heads, out_TXD[:, :num_heads], -1.0)
-        key_value = key_grad_SKD.contiguous(), value_grad_SKD.contiguous()
-        self.kernels.collect(*key_value, *self.row.angles, self.row.calls, out_TXD[:, num_heads:])
+        self.kernels.collect(key_grad_SKD, value_grad_SKD, *self.row.angles, self.row.calls, out_TXD[:, num_heads:])
         return out_TXD.flatten(1)
 
 
@@ -197,9 +199,9 @@ class _Attend(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         x_TH, normed_TH = layer.norm("input_gain", x_TH, delta_TH)
         query_TAD, key_SKD, value_SKD = layer.split(layer.times("qkv", normed_TH))
-        out_TAD, *how = attend_forward(query_TAD, key_SKD, value_SKD, layer.row.packing, layer.shape.scale)
+        out_TAD, log_sum_KTG = layer.attention.attend(query_TAD, key_SKD, value_SKD, layer.row.tiles, layer.shape.scale)
         ctx.layer = layer
-        ctx.save_for_backward(x_TH, normed_TH, query_TAD, key_SKD, value_SKD, out_TAD, *how)
+        ctx.save_for_backward(x_TH, normed_TH, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG)
         return x_TH, layer.times("output", out_TAD.flatten(1))
 
     @staticmethod
@@ -208,7 +210,7 @@ class _Attend(torch.autograd.Function):
         x_TH, normed_TH, *seen = ctx.saved_tensors
         out_TAD = seen[3]
         out_grad_TAD = layer.times_back("output", grad_TH.contiguous(), out_TAD.flatten(1)).view_as(out_TAD)
-        grads = attend_back(out_grad_TAD, *seen, packing=layer.row.packing, scale=layer.shape.scale)
+        grads = layer.attention.attend_back(out_grad_TAD, *seen, layer.row.tiles, layer.shape.scale)
         heads_grad_TX, below_TH = layer.split_back(*grads), None
         if any(ctx.needs_input_grad[1:3]) or layer.merged.wants("input_gain"):
             normed_grad_TH = layer.times_back("qkv", heads_grad_TX, normed_TH)
@@ -282,6 +284,12 @@ def load_kernels() -> ModuleType:
     from jade.learn import kernels
 
     return kernels
+
+
+def load_attention() -> ModuleType:
+    from jade.learn import attention_kernels
+
+    return attention_kernels
 
 
 def _dtype_on(device: torch.device) -> torch.dtype:

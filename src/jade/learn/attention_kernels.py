@@ -1,0 +1,334 @@
+# mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
+"""Attention inside the calls of a packed row, forward and backward, for calls that add few tokens to many.
+
+Tiles of kernels that are made for long sequences are of one head each, and a call's few tokens do not fill them. Here a
+tile holds all query heads of a key head. Which program does what was planned before (`learn/tiles.py`). Gradients are
+added up inside programs and written once: nothing is left to chance.
+
+Products are taken of numbers as wide as the inputs, and added up in float32; weights are rounded to the width of the
+values before they meet them. Imported on a GPU only: Triton comes with torch's CUDA builds.
+
+Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, A and K = query and key-value heads, G =
+query heads of a key head, D = head width; inside kernels M = rows and N = keys that are worked at once, with a row for
+each query head of the group at each token. A key is seen by the query of its own token and by those behind it.
+"""
+
+from __future__ import annotations
+
+from math import log2
+
+import torch
+import triton  # type: ignore[import-not-found,unused-ignore]
+import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
+from torch import Tensor
+
+from jade.learn.tiles import NUMBERS, Blocks, Tiles
+
+LEAST_WIDTH = 16
+"""The narrowest product there is; narrower heads are filled up with zeros."""
+LOG2_E = log2(torch.e)
+"""Weights are powers of two, which is what the hardware takes: scores are scaled to that."""
+
+
+def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
+    """What the queries see, and the logarithms (of base two) of their weights' sums, which the way back asks for.
+
+    Heads and their numbers stand side by side, tokens as far apart as they like. The sums stand by key head, as the
+    rows of its tiles do: so they are read in one piece.
+    """
+    num_keys, size = key_SKD.shape[1:]
+    out_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
+    log_sum_KTG = query_TAD.new_empty(num_keys, len(query_TAD), tiles.group, dtype=torch.float32)
+    _attend[(len(tiles.forward_PI) * num_keys,)](
+        query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles.forward_PI, scale * LOG2_E, len(query_TAD),
+        query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        *_sizes(num_keys, tiles.group, size, tiles.choice.forward),
+        num_warps=tiles.choice.forward.warps, num_stages=tiles.choice.forward.stages,
+    )  # fmt: skip
+    return out_TAD, log_sum_KTG
+
+
+def attend_back(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    out_TAD: Tensor,
+    log_sum_KTG: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients at queries, keys and values."""
+    seen = grad_TAD, query_TAD, key_SKD, value_SKD
+    query_grad_TAD, along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, tiles, scale)
+    return query_grad_TAD, *back_to_keys(*seen, log_sum_KTG, along_KTG, tiles, scale)
+
+
+def back_to_queries(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    out_TAD: Tensor,
+    log_sum_KTG: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Gradients at queries, and how far each gradient that came in lies along what was seen."""
+    num_keys, size = key_SKD.shape[1:]
+    blocks = tiles.choice.to_queries
+    query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
+    along_KTG = torch.empty_like(log_sum_KTG)
+    _back_to_queries[(len(tiles.to_queries_PI) * num_keys,)](
+        grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, along_KTG, query_grad_TAD, tiles.to_queries_PI,
+        scale, scale * LOG2_E, len(query_TAD),
+        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    return query_grad_TAD, along_KTG
+
+
+def back_to_keys(
+    grad_TAD: Tensor,
+    query_TAD: Tensor,
+    key_SKD: Tensor,
+    value_SKD: Tensor,
+    log_sum_KTG: Tensor,
+    along_KTG: Tensor,
+    tiles: Tiles,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Gradients at keys and values."""
+    num_keys, size = key_SKD.shape[1:]
+    blocks = tiles.choice.to_keys
+    key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
+    _back_to_keys[(len(tiles.to_keys_PI) * num_keys,)](
+        grad_TAD, query_TAD, key_SKD, value_SKD, log_sum_KTG, along_KTG, key_grad_SKD, value_grad_SKD, tiles.to_keys_PI,
+        scale, scale * LOG2_E, len(query_TAD),
+        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
+        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
+    )  # fmt: skip
+    return key_grad_SKD, value_grad_SKD
+
+
+def _sizes(num_keys: int, group: int, size: int, blocks: Blocks) -> tuple[int, ...]:
+    """What the kernels are compiled for. All of it belongs to the model or to the blocks, nothing to the batch."""
+    block_size = max(LEAST_WIDTH, int(triton.next_power_of_2(size)))
+    return num_keys, group, size, block_size, blocks.rows, blocks.keys, NUMBERS
+
+
+@triton.jit
+def _load(start, place_R, inside_R, D: tl.constexpr, BLOCK_D: tl.constexpr, ALL: tl.constexpr):  # noqa: ANN001, ANN202
+    """Heads of the given places, and zeros where nothing is: beyond their width, and at those that are not inside."""
+    column_D = tl.arange(0, BLOCK_D)
+    place_RD = place_R[:, None] + column_D[None, :]
+    if ALL and BLOCK_D == D:
+        head_RD = tl.load(start + place_RD)
+    elif ALL:
+        head_RD = tl.load(start + place_RD, mask=column_D[None, :] < D, other=0.0)
+    else:
+        head_RD = tl.load(start + place_RD, mask=inside_R[:, None] & (column_D[None, :] < D), other=0.0)
+    return head_RD
+
+
+@triton.jit
+def _store(start, place_R, inside_R, head_RD, D: tl.constexpr, BLOCK_D: tl.constexpr):  # noqa: ANN001, ANN202
+    column_D = tl.arange(0, BLOCK_D)
+    place_RD = place_R[:, None] + column_D[None, :]
+    tl.store(start + place_RD, head_RD, mask=inside_R[:, None] & (column_D[None, :] < D))
+
+
+@triton.jit
+def _read_tile(tiles, K: tl.constexpr, NUMBERS: tl.constexpr):  # noqa: ANN001, ANN202
+    """A program's tile and its key head. Heads come next to each other: they read the same pieces of memory."""
+    tile = tiles + (tl.program_id(0) // K) * NUMBERS
+    first, num_queries, num_keys = tl.load(tile), tl.load(tile + 2), tl.load(tile + 4)
+    query_start, key_start = tl.load(tile + 1).to(tl.int64), tl.load(tile + 3).to(tl.int64)
+    return first, query_start, num_queries, key_start, num_keys, tl.program_id(0) % K
+
+
+@triton.jit
+def _see(  # noqa: ANN202
+    query_MD, key, value, key_stride, value_stride, begin, end, num_keys, last_M, scale,  # noqa: ANN001
+    most_M, sum_M, out_MD,  # noqa: ANN001
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, ALL: tl.constexpr,
+):  # fmt: skip
+    """Goes on with what rows have seen, over more keys: all of which they see, or some."""
+    for start in range(begin, end, BLOCK_N):
+        key_N = start + tl.arange(0, BLOCK_N)
+        key_ND = _load(key, key_N * key_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
+        if not ALL:
+            score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
+        value_ND = _load(value, key_N * value_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        # Never minus infinity: the first key is seen by all.
+        now_M = tl.maximum(most_M, tl.max(score_MN, 1))
+        weight_MN = tl.exp2(score_MN - now_M[:, None])
+        fade_M = tl.exp2(most_M - now_M)
+        sum_M = sum_M * fade_M + tl.sum(weight_MN, 1)
+        out_MD = tl.dot(weight_MN.to(value_ND.dtype), value_ND, out_MD * fade_M[:, None], input_precision="ieee")
+        most_M = now_M
+    return most_M, sum_M, out_MD
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _attend(  # noqa: ANN202
+    query, key, value, out, log_sum, tiles, scale, num_tokens, query_stride, key_stride, value_stride,  # noqa: ANN001
+    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
+):  # fmt: skip
+    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    row_M = first + tl.arange(0, BLOCK_M)
+    inside_M = row_M < num_queries * G
+    token_M, head_M = row_M // G, row_M % G
+    query_MD = _load(
+        query + query_start * query_stride + head * (G * D), token_M * query_stride + head_M * D, inside_M,
+        D, BLOCK_D, False,
+    )  # fmt: skip
+    key += key_start * key_stride + head * D
+    value += key_start * value_stride + head * D
+    before = num_keys - num_queries
+    last_M = token_M + before
+    most_M = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    sum_M = tl.zeros([BLOCK_M], tl.float32)
+    out_MD = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    clear = (first // G + before + 1) // BLOCK_N * BLOCK_N  # keys before this one are seen by all
+    end = (tl.minimum(first + BLOCK_M, num_queries * G) - 1) // G + before + 1
+    most_M, sum_M, out_MD = _see(
+        query_MD, key, value, key_stride, value_stride, 0, clear, num_keys, last_M, scale, most_M, sum_M, out_MD,
+        D, BLOCK_D, BLOCK_N, True,
+    )  # fmt: skip
+    most_M, sum_M, out_MD = _see(
+        query_MD, key, value, key_stride, value_stride, clear, end, num_keys, last_M, scale, most_M, sum_M, out_MD,
+        D, BLOCK_D, BLOCK_N, False,
+    )  # fmt: skip
+    out += query_start * (K * G * D) + head * (G * D)
+    _store(out, token_M * (K * G * D) + head_M * D, inside_M, out_MD / sum_M[:, None], D, BLOCK_D)
+    log_sum += (head * num_tokens + query_start) * G
+    tl.store(log_sum + row_M, most_M + tl.log2(sum_M), mask=inside_M)
+
+
+@triton.jit
+def _see_back(  # noqa: ANN202
+    query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, begin, end, num_keys, last_M,  # noqa: ANN001
+    scale, query_grad_MD,  # noqa: ANN001
+    D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, ALL: tl.constexpr,
+):  # fmt: skip
+    """Goes on with the gradients of rows, over more keys: all of which they see, or some."""
+    for start in range(begin, end, BLOCK_N):
+        key_N = start + tl.arange(0, BLOCK_N)
+        key_ND = _load(key, key_N * key_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        value_ND = _load(value, key_N * value_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
+        if not ALL:
+            score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
+        weight_MN = tl.exp2(score_MN - log_sum_M[:, None])
+        weight_grad_MN = tl.dot(grad_MD, tl.trans(value_ND), input_precision="ieee")
+        score_grad_MN = weight_MN * (weight_grad_MN - along_M[:, None])
+        query_grad_MD = tl.dot(score_grad_MN.to(key_ND.dtype), key_ND, query_grad_MD, input_precision="ieee")
+    return query_grad_MD
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _back_to_queries(  # noqa: ANN202
+    grad, query, key, value, out, log_sum, along, query_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
+    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
+):  # fmt: skip
+    """Also leaves behind, for the way to the keys, how far each row's gradient lies along what it saw."""
+    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    row_M = first + tl.arange(0, BLOCK_M)
+    inside_M = row_M < num_queries * G
+    token_M, head_M = row_M // G, row_M % G
+    query += query_start * query_stride + head * (G * D)
+    grad += query_start * grad_stride + head * (G * D)
+    out_start = query_start * (K * G * D) + head * (G * D)
+    out_place_M = token_M * (K * G * D) + head_M * D
+    query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
+    grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
+    out_MD = _load(out + out_start, out_place_M, inside_M, D, BLOCK_D, False)
+    rows = (head * num_tokens + query_start) * G
+    log_sum_M = tl.load(log_sum + rows + row_M, mask=inside_M, other=0.0)
+    along_M = tl.sum(grad_MD.to(tl.float32) * out_MD.to(tl.float32), 1)
+    tl.store(along + rows + row_M, along_M, mask=inside_M)
+    key += key_start * key_stride + head * D
+    value += key_start * value_stride + head * D
+    before = num_keys - num_queries
+    last_M = token_M + before
+    clear = (first // G + before + 1) // BLOCK_N * BLOCK_N  # keys before this one are seen by all
+    end = (tl.minimum(first + BLOCK_M, num_queries * G) - 1) // G + before + 1
+    query_grad_MD = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    query_grad_MD = _see_back(
+        query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, 0, clear, num_keys, last_M,
+        scale_of_2, query_grad_MD, D, BLOCK_D, BLOCK_N, True,
+    )  # fmt: skip
+    query_grad_MD = _see_back(
+        query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, clear, end, num_keys, last_M,
+        scale_of_2, query_grad_MD, D, BLOCK_D, BLOCK_N, False,
+    )  # fmt: skip
+    _store(query_grad + out_start, out_place_M, inside_M, query_grad_MD * scale, D, BLOCK_D)
+
+
+@triton.jit
+def _be_seen(  # noqa: ANN202
+    key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, end, num_rows, before,  # noqa: ANN001
+    scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
+    G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
+):  # fmt: skip
+    """Goes on with the gradients of keys and values, over more rows: all of which see them, or some."""
+    for start in range(begin, end, BLOCK_M):
+        row_M = start + tl.arange(0, BLOCK_M)
+        inside_M = row_M < num_rows
+        token_M, head_M = row_M // G, row_M % G
+        query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
+        grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
+        log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
+        along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
+        score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
+        if not ALL:
+            score_NM = tl.where(key_N[:, None] <= (token_M + before)[None, :], score_NM, float("-inf"))
+        # Where there is no row its gradient is zero, and so is what its weights are multiplied with.
+        weight_NM = tl.exp2(score_NM - log_sum_M[None, :])
+        value_grad_ND = tl.dot(weight_NM.to(grad_MD.dtype), grad_MD, value_grad_ND, input_precision="ieee")
+        weight_grad_NM = tl.dot(value_ND, tl.trans(grad_MD), input_precision="ieee")
+        score_grad_NM = weight_NM * (weight_grad_NM - along_M[None, :])
+        key_grad_ND = tl.dot(score_grad_NM.to(query_MD.dtype), query_MD, key_grad_ND, input_precision="ieee")
+    return key_grad_ND, value_grad_ND
+
+
+@triton.jit(do_not_specialize=["num_tokens"])
+def _back_to_keys(  # noqa: ANN202
+    grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
+    K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
+):  # fmt: skip
+    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    key_N = first + tl.arange(0, BLOCK_N)
+    inside_N = key_N < num_keys
+    key_ND = _load(key + key_start * key_stride + head * D, key_N * key_stride, inside_N, D, BLOCK_D, False)
+    value_ND = _load(value + key_start * value_stride + head * D, key_N * value_stride, inside_N, D, BLOCK_D, False)
+    query += query_start * query_stride + head * (G * D)
+    grad += query_start * grad_stride + head * (G * D)
+    log_sum += (head * num_tokens + query_start) * G
+    along += (head * num_tokens + query_start) * G
+    before = num_keys - num_queries
+    num_rows = num_queries * G
+    begin = tl.maximum(first - before, 0) * G  # the first row that sees any of these keys
+    # From the first row on that sees them all; some of these may be worked with those that see only some.
+    clear = tl.minimum(tl.maximum(tl.minimum(first + BLOCK_N, num_keys) - 1 - before, 0) * G, num_rows)
+    clear = begin + (clear - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
+    key_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    key_grad_ND, value_grad_ND = _be_seen(
+        key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, clear, num_rows, before,
+        scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
+    )  # fmt: skip
+    key_grad_ND, value_grad_ND = _be_seen(
+        key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, clear, num_rows, num_rows,
+        before, scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
+    )  # fmt: skip
+    start = key_start * (K * D) + head * D
+    _store(key_grad + start, key_N * (K * D), inside_N, key_grad_ND * scale, D, BLOCK_D)
+    _store(value_grad + start, key_N * (K * D), inside_N, value_grad_ND, D, BLOCK_D)
