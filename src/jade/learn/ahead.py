@@ -5,9 +5,9 @@ through points where both stand still: rollouts begin when the weights before th
 next weights are published when those rollouts have ended.
 
 On a GPU the update has a stream of its own as well, so that its kernels run between the sampler's. It ends when all of
-them have: whoever reads the weights then, on any stream, reads whole ones. The backward pass runs in torch's own threads,
-each part on the stream of its forward part. Memory that was allocated on one stream is used on another only where both
-stand still.
+them have: whoever reads the weights then, on any stream, reads whole ones. The backward pass runs in torch's own
+threads, each part on the stream of its forward part. Memory that was allocated on one stream is used on another only
+where both stand still.
 """
 
 from __future__ import annotations
