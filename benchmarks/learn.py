@@ -2,13 +2,14 @@
 
     python benchmarks/learn.py update [--shape 135m] [--calls 256 512 1024] [--adapt lora full] [--way fused lean]
     python benchmarks/learn.py update --adapt lora --way fused lean --calls 288 --minibatches 1
-    python benchmarks/learn.py iteration [--model smollm2-135m] [--questions 4 8 16]
+    python benchmarks/learn.py iteration [--model smollm2-135m] [--questions 4 8 16] [--ahead]
 
 `update` learns from synthetic transitions, with lengths as a team writes them and prompts that the rollouts of a
 question have in common; the update is the real one. The second line is the shortest comparison of two ways through the
 layers on a GPU: each is printed when it is measured, both within a minute. `iteration` runs whole iterations on the
-built-in world and says how long each phase took. Three sizes show whether cost grows linearly: seconds a call should
-stay what they are. On a busy machine the processor's seconds say more than the clock's.
+built-in world and says how long each phase took; with `--ahead` the next rollouts are made during an update, so that
+phases overlap and only `seconds` and what follows from them say how fast it is. Three sizes show whether cost grows
+linearly: seconds a call should stay what they are. On a busy machine the processor's seconds say more than the clock's.
 
 The floor of an update is 6 FLOP a weight and token over the peak, for the weights that every token meets, and for the
 vocabulary's at action tokens; the share of it that is reached is the model FLOP utilisation (MFU). Tokens are those
@@ -273,6 +274,7 @@ def make_config(material: Mapping[str, Any], questions: int, options: argparse.N
                 "iterations": options.iterations,
                 "questions_per_iteration": questions,
                 "rollouts": ROLLOUTS,
+                "ahead": options.ahead,
                 "checkpoint_every": options.iterations,
                 "credit": {"rule": "group", "normalise": "role", "skip_even": False},
                 "policy": {"critic": "none", "adapt": options.adapt[0], "lora_rank": 32,
@@ -285,7 +287,8 @@ def make_config(material: Mapping[str, Any], questions: int, options: argparse.N
 
 
 async def measure_iteration(config: Config, folder: Path, options: argparse.Namespace) -> dict[str, object]:
-    """The last of several iterations: the first ones also warm up. The processor's time is that of all."""
+    """The last of several iterations that is like most: the first ones also warm up, and with rollouts ahead the very
+    last has none beside it. The processor's time is that of all."""
     num_traces = config.learn.questions_per_iteration * ROLLOUTS
     async with open_run(config, folder, Silent()) as run:
         floors = Floors(run.learner.policy, options)
@@ -293,16 +296,19 @@ async def measure_iteration(config: Config, folder: Path, options: argparse.Name
         with Watch() as watch:
             await run.train()
         processor = time.process_time() - started
-    *earlier, last = read_journal(folder, "iteration")
-    all_calls = num_traces * sum(row["calls"] for row in (*earlier, last))
+    rows = list(read_journal(folder, "iteration"))
+    last = rows[-2 if config.learn.ahead else -1]
+    all_calls = num_traces * sum(row["calls"] for row in rows)
     calls, seconds = num_traces * last["calls"], {name: last[f"seconds_{name}"] for name in PHASES}
     floor = {"rollout": floors.rollout(last, num_traces), "update": floors.update(last)}
     return {
         "questions": config.learn.questions_per_iteration,
         "calls": round(calls),
         "update_tokens": last["update_tokens"],
+        **({"lag": last["lag"], "seconds_waited": round(last["seconds_waited"], 3)} if config.learn.ahead else {}),
         **{f"seconds_{name}": round(took, 3) for name, took in seconds.items()},
-        "milliseconds_a_call": round(1000 * sum(seconds.values()) / calls, 2),
+        "seconds": round(last["seconds"], 3),
+        "milliseconds_a_call": round(1000 * last["seconds"] / calls, 2),
         "processor_milliseconds_a_call": round(1000 * processor / all_calls, 2),
         "rollout_calls_per_second": round(calls / seconds["rollout"], 1),
         "update_calls_per_second": round(calls / seconds["update"], 1),
@@ -359,10 +365,14 @@ def main() -> None:
     parser.add_argument("--alike", type=float, default=0.5, help="update: prompts that a question's rollouts share")
     parser.add_argument("--model", default="", help="iteration: a model instead of a tiny one with random weights")
     parser.add_argument("--questions", type=int, nargs="+", default=[4, 8, 16], help="iteration: sizes")
-    parser.add_argument("--iterations", type=int, default=2, help="iteration: how many, of which the last counts")
+    parser.add_argument("--iterations", type=int, default=0, help="iteration: how many; 0: 2, or 5 with --ahead")
+    parser.add_argument("--ahead", action="store_true", help="iteration: the next rollouts beside each update")
     parser.add_argument("--max-batch", type=int, default=512, help="iteration: requests the sampler works on at once")
     parser.add_argument("--bandwidth", type=float, default=0.0, help="bytes a second of memory; 0: likewise")
     options = parser.parse_args()
+    options.iterations = options.iterations or (5 if options.ahead else 2)
+    if options.ahead and options.iterations < 3:
+        parser.error(f"--iterations {options.iterations}: --ahead needs at least 3, of which the last but one counts")
     set_ceilings(options)
     {"update": update, "iteration": iteration}[options.what](options)
 

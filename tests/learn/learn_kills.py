@@ -1,6 +1,6 @@
 """A training run as a process that is killed with SIGKILL, resumed, and compared with one that was left alone.
 
-python tests/learn/learn_kills.py [KILLS]     the table: where it was killed, what was compared, how far apart
+python tests/learn/learn_kills.py [KILLS] [--ahead]   the table: where it was killed, what was compared, how far apart
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,14 +25,17 @@ from jade.corpus.world import make_world, write_world
 from jade.learn.journal import read_journal
 
 ITERATIONS = 5
+AHEAD = {"ahead": True, "checkpoint_every": 5, "dev_every": 3}
+"""Settings under which the rollouts of three of the five iterations are made ahead."""
 PATIENCE_SECONDS = 300
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["jade.learn.open", "transformers.models.llama.modeling_llama"])
 """Processes that need not import everything again."""
 
 
-def write_run(model: Path, folder: Path) -> Path:
-    """Five iterations over an indexed world, with a checkpoint after every second one and a measurement on the way."""
+def write_run(model: Path, folder: Path, learn: Mapping[str, Any] | None = None) -> Path:
+    """Five iterations over an indexed world, with a checkpoint after every second one and a measurement on the way,
+    unless told otherwise."""
     world = folder / "world"
     write_world(make_world(50, 40, 0), world)
     index_documents([world / "pages"], folder / "index")
@@ -46,6 +49,7 @@ def write_run(model: Path, folder: Path) -> Path:
             "iterations": ITERATIONS,
             "checkpoint_every": 2,
             "dev_every": 3,
+            **(learn or {}),
         },
     }
     path = folder / "run.toml"
@@ -120,5 +124,7 @@ def print_table(config: Path, folder: Path, num_kills: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
-        written = write_run(make_shared_model(Path(place) / "model"), Path(place))
-        print_table(written, Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+        given = [word for word in sys.argv[1:] if word != "--ahead"]
+        settings = AHEAD if "--ahead" in sys.argv else None
+        written = write_run(make_shared_model(Path(place) / "model"), Path(place), settings)
+        print_table(written, Path(place), int(given[0]) if given else 8)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
-from learn_kills import ITERATIONS, differences, kill_when, numbers, write_run
+from learn_kills import AHEAD, ITERATIONS, differences, kill_when, numbers, write_run
 
 from jade.config import load_config
 from jade.learn.open import open_run
@@ -16,8 +17,11 @@ NUM_KILLS = 2
 
 
 @pytest.mark.slow
-async def test_a_run_killed_at_random_equals_one_that_was_not(tiny_model: Path, tmp_path: Path) -> None:
-    config_file = write_run(tiny_model, tmp_path)
+@pytest.mark.parametrize("learn", [{}, AHEAD], ids=["one after the other", "ahead"])
+async def test_a_run_killed_at_random_equals_one_that_was_not(
+    tiny_model: Path, tmp_path: Path, learn: dict[str, Any]
+) -> None:
+    config_file = write_run(tiny_model, tmp_path, learn)
     config = load_config(config_file)
     async with open_run(config, tmp_path / "through", Silent()) as run:
         await run.train()

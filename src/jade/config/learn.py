@@ -144,6 +144,9 @@ class LearnConfig(Section):
     role_temperature: dict[str, Positive] = Field(default_factory=dict)
     """Roles with a temperature of their own in rollouts: a planner that tries many plans needs executors that do not
     spoil them by chance."""
+    ahead: bool = False
+    """Make the next iteration's rollouts while this one's are learned from, with weights that are one update older;
+    never across a checkpoint or a measurement. For a GPU that waits for its host; one process alone."""
     train_roles: tuple[str, ...] = ROLE_CODES
     """Roles whose calls are trained; the others keep working and learn nothing."""
     dev_every: int = Field(10, ge=1)

@@ -14,6 +14,7 @@ from jade.config import Config
 from jade.errors import ConfigError
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.questions import check_apart, read_question_files
+from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
 from jade.team.team import Team, build_team
@@ -40,6 +41,7 @@ def check_training(config: Config) -> Material:
     _check_busy(team, config.learn.train_roles)
     _check_credit(config)
     _check_prices(config)
+    _check_ahead(config)
     learn = config.learn
     if not learn.questions:
         raise ConfigError("learn.questions is empty: name the question files to train on")
@@ -124,3 +126,23 @@ def _check_prices(config: Config) -> None:
         raise ConfigError("reward.effort: needs reward.dial, or the team never learns what prices mean")
     if config.team.constrain_plans:
         raise ConfigError("team.constrain_plans: masked plans cannot be learned from; switch it off for training")
+
+
+def _check_ahead(config: Config) -> None:
+    learn = config.learn
+    if learn.vllm.urls:
+        check_alone(config, "learn.vllm.urls")
+    if num_ranks() > 1:
+        check_alone(config, f"a run of {num_ranks()} processes")
+    if learn.ahead and learn.checkpoint_every == 1:
+        raise ConfigError("learn.ahead: nothing is begun across a checkpoint; learn.checkpoint_every must be over 1")
+    if learn.ahead and learn.dev and learn.dev_every == 1:
+        raise ConfigError("learn.ahead: nothing is begun across a measurement; learn.dev_every must be over 1")
+
+
+def check_alone(config: Config, what: str) -> None:
+    """Whether a setting that needs all of a run in one process meets something that spreads it."""
+    if config.learn.ahead:
+        raise ConfigError(
+            f"learn.ahead: needs the sampler and the only learner in one process, which {what} does not have; set false"
+        )

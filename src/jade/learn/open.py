@@ -10,7 +10,7 @@ import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
-from jade.learn.check import Material, check_training
+from jade.learn.check import Material, check_alone, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
 from jade.learn.policy import load_policy
@@ -21,6 +21,7 @@ from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
 
 FREE = (
+    "backbone.urgent",
     "learn.iterations",
     "learn.dev_every",
     "learn.keep",
@@ -61,13 +62,20 @@ async def open_claimed(
 ) -> AsyncIterator[Run]:
     """The same in a folder that was taken before: what each process of a run opens."""
     set_threads(config)
-    # The sampler speaks through weights that the learner gives it, adapters merged.
-    sampling = config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})
-    async with assemble(sampling) as crew:
+    async with assemble(_for_sampling(config)) as crew:
+        if isinstance(crew, Troupe):
+            check_alone(config, "a troupe")
         policy = load_policy(config.backbone, config.learn.policy, config.seed)
         dev = [question for file in material.dev for question in file]
         stream = QuestionStream(material.train, config.seed, config.learn.balance)
         yield Run(config, crew, Learner(policy, config.learn), stream, dev, folder, spectator)
+
+
+def _for_sampling(config: Config) -> Config:
+    """The sampler speaks through weights that the learner gives it, adapters merged; beside one it comes first."""
+    own = config.backbone
+    urgent = config.learn.ahead if own.urgent is None else own.urgent
+    return config.model_copy(update={"backbone": own.model_copy(update={"adapter": None, "urgent": urgent})})
 
 
 def claim(config: Config, folder: Path, resume: bool) -> None:

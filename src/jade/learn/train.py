@@ -1,7 +1,8 @@
 """Algorithm 2: roll out, reward, flatten, update, again. The only file that names every stage.
 
 Everything a run does follows from its config and the number of iterations done, so that a run that was killed and
-resumed equals one that was not, number for number (on a CPU, with an inline backbone).
+resumed equals one that was not, number for number (on a CPU, with an inline backbone). Rollouts that are made ahead are
+no exception: none are begun across a point from which a run may be resumed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from jade.config import Config, SamplingConfig
@@ -17,6 +19,7 @@ from jade.engine.record import dump_trace
 from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
+from jade.learn.ahead import Ahead, Rollouts
 from jade.learn.busy import Watch
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
@@ -36,20 +39,12 @@ from jade.types import Effort, Question, Trace
 Figures = dict[str, float]
 
 
-async def improve(
-    crew: Crew | Troupe, learner: Learner, guard: Guard, jobs: Sequence[Job], cfg: Config, iteration: int
-) -> tuple[list[Trace], Figures]:
-    """One iteration. Raises the guard's alarm when the rollout or the update went wrong."""
-    started = time.perf_counter()
-    traces = await work(jobs, crew, concurrency=cfg.learn.concurrency)  # Algorithm 1
-    figures = rollout_figures(traces, cfg.reward) | {"seconds_rollout": time.perf_counter() - started}
-    guard.judge_rollout(figures, traces)
+def learn_from(traces: Sequence[Trace], learner: Learner, cfg: Config, iteration: int) -> Figures:
+    """Reward, flatten, update. Raises an alarm where a step cannot be taken."""
     rewards = [assign_rewards(trace, cfg.reward) for trace in traces]  # Eq. 6-8
     transitions = of_roles(flatten(traces, rewards), cfg.learn.train_roles)  # Algorithm 2, line 12
     experience = Experience(tuple(transitions), {trace.id: trace for trace in traces})
-    figures |= learner.update(experience, iteration=iteration, seed=derive_seed(cfg.seed, "update", iteration))
-    guard.judge_update(figures)  # Algorithm 2, phase 2, is done
-    return traces, figures
+    return learner.update(experience, iteration=iteration, seed=derive_seed(cfg.seed, "update", iteration))
 
 
 def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> list[Job]:
@@ -89,14 +84,21 @@ class Run:
         self.crew = replace(self.crew, sampling=sampling)
         self._saved: Progress | None = None
         self._watch = Watch.on(self.learner.policy.device)
+        self._ahead = Ahead(self.learner.policy.device)
+        self._sampled_by = 0
+        """The iterations that were done when the weights were made which sampled the newest rollouts."""
 
     async def train(self, minutes: float | None = None) -> Progress:
         """Iterate until all is done or the time is up; a checkpoint is there in either case."""
+        async with self._ahead:
+            return await self._train(minutes)
+
+    async def _train(self, minutes: float | None) -> Progress:
         await self._begin()
         deadline = Deadline(minutes)
         while self.progress.iteration < self.cfg.learn.iterations and deadline.has_time():
             with deadline.timing():
-                await self._iterate()
+                await self._iterate(deadline)
         if self.checkpoints.newest() != self.checkpoints.place(self.progress.iteration):
             self._save()
         self.journal.close()
@@ -110,31 +112,74 @@ class Run:
             self.guard.recent = [dict(figures) for figures in self.progress.recent]
             self.learner.scale = self.progress.scale
         self.journal.cut_back(self.progress.journal_bytes)
-        await publish(self.learner.policy, self.crew, self.progress.iteration)
+        await self._publish(self.progress.iteration)
         if newest is None:
             await self._measure()
             self._save()
 
-    async def _iterate(self) -> None:
+    async def _iterate(self, deadline: Deadline) -> None:
         iteration = self.progress.iteration
-        questions = self.stream.draw(iteration, self.cfg.learn.questions_per_iteration)
         started = time.perf_counter()
         try:
             with self._watch.watching():
-                jobs = make_jobs(questions, self.cfg, iteration)
-                traces, figures = await improve(self.crew, self.learner, self.guard, jobs, self.cfg, iteration)
+                traces, figures = await self._improve(iteration, deadline)
                 updated = time.perf_counter()
-                await publish(self.learner.policy, self.crew, iteration + 1)
+                # Never while rollouts are under way: a call would be answered by one policy and the next by another.
+                await self._ahead.wait()
+                waited = time.perf_counter()
+                await self._publish(iteration + 1)
         except Alarm as alarm:
             await self._roll_back(alarm)
             return
-        figures |= {"seconds_publish": time.perf_counter() - updated, "seconds": time.perf_counter() - started}
+        if self.cfg.learn.ahead:
+            figures |= {"seconds_waited": waited - updated}
+        figures |= {"seconds_publish": time.perf_counter() - waited, "seconds": time.perf_counter() - started}
         figures |= self._watch.figures()
         self._pass(iteration, traces, figures)
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
         if self.progress.iteration % self.cfg.learn.checkpoint_every == 0:
             self._save()
+
+    async def _improve(self, iteration: int, deadline: Deadline) -> tuple[list[Trace], Figures]:
+        """Raises the guard's alarm when the rollout or the update went wrong."""
+        rollouts = await self._ahead.take() or await self._roll_out(iteration)  # Algorithm 1
+        traces, self._sampled_by = rollouts.traces, iteration - rollouts.lag
+        figures = rollout_figures(traces, self.cfg.reward) | {"seconds_rollout": rollouts.seconds}
+        self.guard.judge_rollout(figures, traces)
+        update = partial(learn_from, traces, self.learner, self.cfg, iteration)
+        if self.cfg.learn.ahead:
+            figures |= {"lag": rollouts.lag}
+            if self._may_begin(iteration + 1) and deadline.has_time():
+                self._ahead.begin(self._roll_out(iteration + 1, lag=1))
+            figures |= await self._ahead.learn(update)
+        else:
+            figures |= update()
+        self.guard.judge_update(figures)  # Algorithm 2, phase 2, is done
+        return traces, figures
+
+    async def _roll_out(self, iteration: int, lag: int = 0) -> Rollouts:
+        started = time.perf_counter()
+        questions = self.stream.draw(iteration, self.cfg.learn.questions_per_iteration)
+        jobs = make_jobs(questions, self.cfg, iteration)
+        traces = await work(jobs, self.crew, concurrency=self.cfg.learn.concurrency)
+        return Rollouts(traces, time.perf_counter() - started, lag)
+
+    def _may_begin(self, iteration: int) -> bool:
+        """Whether an iteration's rollouts may be made before the update that comes before it. Not where a checkpoint
+        may be: a run that is resumed there has only the new weights, and must find what it would have found."""
+        learn = self.cfg.learn
+        at_checkpoint = iteration % learn.checkpoint_every == 0
+        at_measurement = bool(self.dev) and iteration % learn.dev_every == 0
+        return iteration < learn.iterations and not at_checkpoint and not at_measurement
+
+    async def _publish(self, version: int) -> None:
+        """The weights are whole when the sampler reads them, and read when the learner moves them again."""
+        if self.cfg.learn.ahead:
+            self._ahead.meet()
+        await publish(self.learner.policy, self.crew, version)
+        if self.cfg.learn.ahead:
+            self._ahead.meet()
 
     def _pass(self, iteration: int, traces: Sequence[Trace], figures: Figures) -> None:
         """A good iteration: remember it, write it down, show it."""
@@ -178,11 +223,13 @@ class Run:
 
     async def _roll_back(self, alarm: Alarm) -> None:
         """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""
+        await self._ahead.drop()  # sampled by weights that are now given up
         failed = self.progress.iteration
         strikes = self.progress.strikes + 1
         scale = self.learner.scale * self.cfg.learn.guard.shrink
         # The weights that sampled a bad rollout may be the newest checkpoint's own: go back behind them.
-        goal = self.checkpoints.newest(before=failed if alarm.event in ("format", "collapse") else failed + 1)
+        sampled_badly = alarm.event in ("format", "collapse")
+        goal = self.checkpoints.newest(before=self._sampled_by if sampled_badly else failed + 1)
         assert goal is not None, "the start of a run is a checkpoint"
         restored = self.checkpoints.load(goal, self.learner.policy, self.learner.optimiser)
         self.checkpoints.drop_after(restored.iteration)
@@ -194,7 +241,7 @@ class Run:
         self.progress = replace(restored, strikes=strikes, failed_at=failed)
         self.guard.recent = [dict(figures) for figures in restored.recent]
         self.learner.scale = scale
-        await publish(self.learner.policy, self.crew, restored.iteration)
+        await self._publish(restored.iteration)
 
     def _report(self, failed: int, strikes: int) -> str:
         rows = list(read_journal(self.folder, "guard"))[-strikes:]

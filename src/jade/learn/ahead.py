@@ -1,0 +1,131 @@
+"""Two phases at once: the next iteration's rollouts are made while this one's are learned from.
+
+The rollouts run in the event loop, as ever, and the update in a thread of its own. What one hands to the other passes
+through points where both stand still: rollouts begin when the weights before the update have been published, and the
+next weights are published when those rollouts have ended.
+
+On a GPU the update has a stream of its own as well, so that its kernels run between the sampler's. It ends when all of
+them have: whoever reads the weights then, on any stream, reads whole ones. The backward pass runs in torch's own
+threads, each part on the stream of its forward part. Memory that was allocated on one stream is used on another only
+where both stand still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+
+from jade.backbone.local_turns import OF_THIS_PROCESS
+from jade.types import Trace
+
+Result = TypeVar("Result")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The traces of an iteration, and how they came about."""
+
+    traces: list[Trace]
+    seconds: float
+    """From the first question to the last answer, whatever else went on meanwhile."""
+    lag: int = 0
+    """Updates that were made since the weights which sampled them."""
+
+
+class Ahead:
+    """Holds the rollouts that were begun, at most one iteration's, and the thread that learns."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._begun: asyncio.Task[Rollouts] | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    async def __aenter__(self) -> Ahead:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing goes on behind a run that has ended, however it did: an update that is under way is waited for, since
+        a thread cannot be interrupted and its weights are about to be let go."""
+        try:
+            await self.drop()
+        except Exception as also:
+            if error is None:
+                raise
+            log.warning("rollouts that were begun ahead had failed as well: %s: %s", type(also).__name__, also)
+        finally:
+            if self._thread is not None:
+                self._thread.shutdown(wait=True)
+                self._thread = None
+
+    def begin(self, rollouts: Coroutine[Any, Any, Rollouts]) -> None:
+        """Start the next iteration's rollouts, with the weights that the sampler has now."""
+        assert self._begun is None, "one iteration is made ahead, not more"
+        self._begun = asyncio.create_task(rollouts)
+
+    async def learn(self, update: Callable[[], Result]) -> Result:
+        """What the update gives, or raises, while the event loop stays free for the rollouts."""
+        if self._thread is None:
+            # One thread for the whole run: some of what torch keeps, it keeps for each thread.
+            self._thread = ThreadPoolExecutor(1, "jade-learn", self._settle_in, (torch.get_num_threads(),))
+        return await asyncio.wrap_future(self._thread.submit(self._aside, update))
+
+    async def wait(self) -> None:
+        """Until the rollouts that were begun have ended. What they raised is raised by those who take them."""
+        if self._begun is not None:
+            await asyncio.wait([self._begun])
+
+    async def take(self) -> Rollouts | None:
+        """The rollouts that were begun, if any were."""
+        begun, self._begun = self._begun, None
+        return None if begun is None else await begun
+
+    async def drop(self) -> None:
+        """Give up what was begun, and wait until nothing of it goes on. What it had failed with is raised."""
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        begun.cancel()
+        await asyncio.wait([begun])
+        failure = None if begun.cancelled() else begun.exception()
+        if failure is not None:
+            raise failure
+
+    def meet(self) -> None:
+        """Wait until the device has nothing to do: a point at which tensors may go from one stream to another."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _settle_in(self, num_threads: int) -> None:
+        """Threads and device are settings of a thread."""
+        torch.set_num_threads(num_threads)
+        if self._device.type == "cuda":
+            torch.cuda.set_device(self._device)
+            self._stream = torch.cuda.Stream(self._device)
+
+    def _aside(self, update: Callable[[], Result]) -> Result:
+        # A long step in the eyes of the engines, who capture their graphs while nobody else computes.
+        with OF_THIS_PROCESS.step(), self._on_own_stream():
+            return update()
+
+    @contextmanager
+    def _on_own_stream(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        with torch.cuda.stream(self._stream):
+            try:
+                yield
+            finally:
+                self._stream.synchronize()
