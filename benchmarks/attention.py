@@ -36,14 +36,14 @@ VARIANTS = {
     ),
     "to_queries": (
         Blocks(rows=64, keys=64, warps=4, stages=3),
-        Blocks(rows=64, keys=32, warps=4, stages=3),
+        Blocks(rows=64, keys=64, warps=4, stages=2),
         Blocks(rows=64, keys=128, warps=4, stages=2),
         Blocks(rows=128, keys=64, warps=8, stages=2),
         Blocks(rows=128, keys=64, warps=8, stages=3),
     ),
     "to_keys": (
         Blocks(rows=64, keys=64, warps=4, stages=3),
-        Blocks(rows=32, keys=64, warps=4, stages=3),
+        Blocks(rows=64, keys=64, warps=4, stages=2),
         Blocks(rows=64, keys=64, warps=8, stages=2),
         Blocks(rows=64, keys=128, warps=8, stages=2),
         Blocks(rows=64, keys=128, warps=8, stages=3),
