@@ -3,7 +3,8 @@
 
 A plan is a TOML file of jobs. A job is a name and a shell command. It may wait for others (`after`), and may be one
 that the GPU does not feel (`light = true`) and that does not count against `--at-once`. Jobs begin in the file's order,
-as soon as what they wait for is done. One that fails stops nobody but those who wait for it.
+as soon as what they wait for is done. One that fails stops nobody but those who wait for it, and is tried again at the
+end, `--tries` times in all: a GPU that was full may have room by then.
 
     runs/jobs.py runs/findings.toml --out out/findings --at-once 5
     runs/jobs.py runs/findings.toml --out out/findings --only start select-0    # and what these wait for
@@ -70,10 +71,10 @@ def with_needs(jobs: Sequence[Job], names: Sequence[str], path: Path) -> list[Jo
 
 
 class Queue:
-    def __init__(self, jobs: Sequence[Job], out: Path, at_once: int) -> None:
-        self._waiting = list(jobs)
+    def __init__(self, jobs: Sequence[Job], out: Path, at_once: int, tries: int) -> None:
         self._out = out
         self._at_once = at_once
+        self._tries_left = {job.name: tries for job in jobs}
         self._running: dict[str, tuple[Job, subprocess.Popen[bytes], float]] = {}
         self._journal = out / "jobs.jsonl"
         (out / "log").mkdir(parents=True, exist_ok=True)
@@ -110,8 +111,14 @@ class Queue:
             if process.poll() is None:
                 continue
             del self._running[name]
-            (self._done if process.returncode == 0 else self._failed).add(name)
             how = "done" if process.returncode == 0 else "failed"
+            self._tries_left[name] -= 1
+            if how == "done":
+                self._done.add(name)
+            elif self._tries_left[name]:
+                self._waiting.append(job)
+            else:
+                self._failed.add(name)
             self._note(job, how, code=process.returncode, seconds=round(time.monotonic() - began, 1))
 
     def _note(self, job: Job, what: str, **more: object) -> None:
@@ -132,12 +139,13 @@ def main() -> None:
     parser.add_argument("plan", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="for the journal and the logs")
     parser.add_argument("--at-once", type=int, default=1, help="jobs that share the GPU")
+    parser.add_argument("--tries", type=int, default=2, help="how often a job that fails is begun")
     parser.add_argument("--only", nargs="+", default=[], help="these jobs, and what they wait for")
     options = parser.parse_args()
     jobs = read_plan(options.plan)
     if options.only:
         jobs = with_needs(jobs, options.only, options.plan)
-    sys.exit(1 if Queue(jobs, options.out, options.at_once).work() else 0)
+    sys.exit(1 if Queue(jobs, options.out, options.at_once, options.tries).work() else 0)
 
 
 if __name__ == "__main__":

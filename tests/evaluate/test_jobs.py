@@ -53,13 +53,20 @@ def test_a_failure_stops_only_those_that_wait_for_it_and_is_tried_again(tmp_path
     write_plan(tmp_path, *jobs)
     done = work(tmp_path)
     assert done.returncode == 1
-    assert ("bad", "failed") in history(tmp_path)
+    assert history(tmp_path).count(("bad", "failed")) == 2
     assert ("child", "left out") in history(tmp_path)
     assert ("other", "done") in history(tmp_path)
     (tmp_path / "mended").touch()
     assert work(tmp_path).returncode == 0
     assert history(tmp_path)[-1] == ("child", "done")
     assert (tmp_path / "other").read_text() == "once\n"
+
+
+def test_a_job_that_fails_once_is_begun_again_when_the_others_are(tmp_path: Path) -> None:
+    jobs = [("shy", "test -e made", []), ("child", "true", ["shy"]), ("other", "sleep 0.2; touch made", [])]
+    write_plan(tmp_path, *jobs)
+    assert work(tmp_path).returncode == 0
+    assert [job for job, what in history(tmp_path) if what == "begun"] == ["shy", "other", "shy", "child"]
 
 
 def test_only_the_named_jobs_and_what_they_wait_for(tmp_path: Path) -> None:

@@ -111,6 +111,13 @@ def break_down(prompt: Prompt) -> str:
     raise BackboneFailed("the model is gone")
 
 
+def run_short(prompt: Prompt) -> str:
+    """Plans cannot be had; the questions are answered all the same, by the fallback."""
+    if prompt.role == "P":
+        raise BackboneFailed("out of memory")
+    return behave(prompt)
+
+
 def always_the_same(prompt: Prompt) -> str:
     return "<workflow>AG</workflow>" if prompt.role == "P" else "<answer>no idea at all</answer>"
 
@@ -145,6 +152,7 @@ FAULTS = (
         "entropy", "noise: logits times 0", "5.72", become_noise, learn={"guard": {"max_entropy": 5.72, "max_kl": 1e9}}
     ),
     Fault("failures", "breakdown: every call of the model raises", "100% of the questions", bad=break_down),
+    Fault("failures", "shortage: every call of the planner raises", "33% of the calls", bad=run_short),
     Fault("format", "babble: every output is malformed", "100% of the outputs", bad=babble, back=AT - 1),
     Fault(
         "collapse",

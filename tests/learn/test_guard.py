@@ -5,10 +5,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from learn_faults import AT, FAULTS, ITERATIONS, Fault, FaultyLearner, lose_a_weight, run_with
-from learn_runs import make_config, make_run
+from learn_faults import AT, FAULTS, ITERATIONS, Fault, FaultyLearner, lose_a_weight, run_short, run_with
+from learn_runs import make_config, make_run, small_world
 
+from jade.backbone.scripted import ScriptedBackbone
 from jade.config import GuardConfig
+from jade.errors import TrainingStopped
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import read_journal
 
@@ -52,6 +54,18 @@ async def test_rollbacks_at_different_places_are_not_in_a_row(tiny_model: Path, 
     progress = await make_run(longer, tmp_path, learner=FaultyLearner(longer, lose_a_weight, at=2, times=1)).train()
     assert progress.iteration == 3
     assert len(list(read_journal(tmp_path, "guard"))) == 2
+
+
+async def test_a_dev_measurement_with_failed_steps_is_written_down_and_never_the_best(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    backbone = ScriptedBackbone(run_short)
+    run = make_run(make_config(tiny_model), tmp_path, backbone=backbone, dev=small_world().splits["dev"][:1])
+    with pytest.raises(TrainingStopped, match="33% of the calls and searches failed"):
+        await run.train()
+    (row,) = read_journal(tmp_path, "dev")
+    assert row["failed_steps"] == pytest.approx(1 / 3)
+    assert run.progress.best is None
 
 
 def test_one_plan_for_all_is_no_collapse_while_the_reward_holds() -> None:

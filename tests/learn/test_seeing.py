@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from learn_builders import make_step, make_trace
 from rich.console import Console
 
-from jade.config import RewardConfig
+from jade.config import GuardConfig, RewardConfig
 from jade.errors import ConfigError, TraceUnreadable
 from jade.learn.deadline import Deadline
-from jade.learn.figures import rollout_figures
-from jade.learn.guard import Alarm
+from jade.learn.figures import rollout_figures, why_steps_failed
+from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, read_journal
 from jade.learn.plot import is_control, plot_run, plot_runs, setting_of, smooth, top_plans
 from jade.learn.show import Lines, LiveTable, describe_plans, time_left, watch
@@ -50,6 +51,18 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     assert figures["plan/R,AG"] == figures["top_plan"] == pytest.approx(2 / 3)
     assert (figures["outcome/nq"], figures["outcome/hotpotqa"]) == (0.5, 0.0)
     assert (figures["split/nq"], figures["split/hotpotqa"]) == (0.5, 0.0)
+
+
+def test_steps_that_failed_are_counted_though_their_question_was_answered_and_refused_ones_are_not() -> None:
+    failed = replace(make_step(1, "AG"), generation=None, error="BackboneFailed: out of memory")
+    refused = replace(make_step(2, "R", tool=True), error="the retrieval budget is spent")
+    trace = make_trace([make_step(0, "P"), failed, refused, make_step(3, "AG")])
+    figures = rollout_figures([trace], RewardConfig())
+    assert (figures["failed"], figures["failed_steps"]) == (0.0, 0.25)
+    assert why_steps_failed([trace]) == "BackboneFailed: out of memory"
+    with pytest.raises(Alarm, match="failures: 25% of the calls and searches failed: BackboneFailed: out of memory"):
+        Guard(GuardConfig()).judge_rollout(figures, [trace])
+    Guard(GuardConfig(max_failed_steps=0.25)).judge_rollout(figures, [trace])
 
 
 def test_a_team_without_a_planner_has_no_plans_to_count() -> None:

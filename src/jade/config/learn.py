@@ -99,6 +99,9 @@ class GuardConfig(Section):
     """Nats a token above which the policy is called noise."""
     max_failed: float = Field(0.5, ge=0.0, le=1.0)
     """Share of the questions that may end in an error (a dead retriever, a model that raises)."""
+    max_failed_steps: float = Field(0.02, ge=0.0, le=1.0)
+    """Share of the calls and searches that may fail (out of memory, say). Their questions go on by fallbacks and are
+    learned from as if nothing had happened: so a few are too many. Those that a budget refuses are not counted."""
     malformed_rise: float = Field(0.3, gt=0.0)
     """Rise of the malformed share over its recent mean that is called an explosion."""
     collapse_share: float = Field(0.98, gt=0.0, le=1.0)

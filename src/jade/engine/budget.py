@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from jade.config import BudgetConfig
 from jade.types import Generation, Usage
 
+BUDGET_SPENT = "budget is spent"
+"""How a step ends that was refused and did not fail: what it says before names the budget."""
 SHARED = ("rounds", "retrievals", "calls", "tokens")
 LENT = {"tokens": 1024}
 """How much of a budget is lent at a time; of those that are not named, one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from jade.engine.budget import Ledger
+from jade.engine.budget import BUDGET_SPENT, Ledger
 from jade.engine.events import Listener, StepBegan, StepEnded
 from jade.engine.seeds import derive_seed
 from jade.team.crew import Crew
@@ -76,7 +76,7 @@ class Stage:
         found: tuple[Passage, ...] = ()
         error = None
         if tool.searches and not await self.ledger_of(node).may_search():
-            error = "the retrieval budget is spent"
+            error = f"the retrieval {BUDGET_SPENT}"
         else:
             if tool.searches:
                 self.ledger_of(node).count_search()
@@ -153,7 +153,7 @@ class Stage:
             raise error
         if isinstance(error, TimeoutError) and self.ledger.seconds_left <= 0:
             self.ledger.refuse("seconds")
-            return "the time budget is spent"
+            return f"the time {BUDGET_SPENT}"
         return describe_error(error)
 
 

@@ -11,6 +11,7 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from jade.config import RewardConfig
+from jade.engine.budget import BUDGET_SPENT
 from jade.reward.metrics import exact_match
 from jade.reward.outcome import assign_rewards, cost, outcome
 from jade.types import Malformed, Step, Trace
@@ -34,6 +35,7 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
         "completion_tokens": fmean(trace.usage.completion_tokens for trace in traces),
         "prompt_tokens": fmean(trace.usage.prompt_tokens for trace in traces),
         "failed": fmean(trace.error is not None for trace in traces),
+        "failed_steps": _failed_steps(traces),
         "malformed": _malformed(calls),
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
@@ -53,6 +55,22 @@ def _step_reward(traces: Sequence[Trace], cfg: RewardConfig) -> float:
     """What a call earns on average, its own format penalty included: the quantity that learning raises."""
     totals = [reward.total for trace in traces for reward in assign_rewards(trace, cfg).values()]
     return fmean(totals) if totals else 0.0
+
+
+def _failed_steps(traces: Sequence[Trace]) -> float:
+    """The share of calls and searches that raised. Their fallbacks ran and their questions count as answered, so that
+    nothing else shows it; those that a budget refused did not fail."""
+    steps = [step for trace in traces for step in trace.steps]
+    return fmean(_raised(step) for step in steps) if steps else 0.0
+
+
+def why_steps_failed(traces: Sequence[Trace]) -> str:
+    """What one of them raised."""
+    return next((step.error or "" for trace in traces for step in trace.steps if _raised(step)), "")
+
+
+def _raised(step: Step) -> bool:
+    return step.generation is None and step.error is not None and not step.error.endswith(BUDGET_SPENT)
 
 
 def _malformed(calls: Sequence[Step]) -> float:

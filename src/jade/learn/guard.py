@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from jade.config import GuardConfig
+from jade.learn.figures import why_steps_failed
 from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
@@ -46,8 +47,15 @@ class Guard:
         if figures.get("failed", 0.0) > self._cfg.max_failed:
             why = next((trace.error for trace in traces if trace.error), "")
             raise Alarm("failures", f"{figures['failed']:.0%} of the questions ended in an error: {why}")
+        if self.is_spoiled(figures):
+            why = why_steps_failed(traces)
+            raise Alarm("failures", f"{figures['failed_steps']:.0%} of the calls and searches failed: {why}")
         self._judge_format(figures)
         self._judge_plans(figures)
+
+    def is_spoiled(self, figures: Mapping[str, float]) -> bool:
+        """Whether so many steps failed that the figures say little about the team."""
+        return figures.get("failed_steps", 0.0) > self._cfg.max_failed_steps
 
     def judge_update(self, figures: Mapping[str, float]) -> None:
         """Raises an alarm when the update went too far."""

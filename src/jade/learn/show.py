@@ -50,7 +50,8 @@ class Lines:
         self._say(f"{number}/{total} {shown} {describe_plans(figures)} {speed} {time_left(number, total, figures)}")
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
-        self._say(f"{number} dev reward {figures['reward']:.3f} outcome {figures['outcome']:.3f}")
+        spoiled = f", {failed:.1%} of the steps failed" if (failed := figures.get("failed_steps", 0.0)) else ""
+        self._say(f"{number} dev reward {figures['reward']:.3f} outcome {figures['outcome']:.3f}{spoiled}")
 
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
         self._say(f"{number} guard: {alarm}; back to {back_to}, step size times {scale:g}")

@@ -202,7 +202,8 @@ class Run:
         figures = rollout_figures(traces, self.cfg.reward)
         self.journal.write("dev", self.progress.iteration, figures)
         self.spectator.dev(self.progress.iteration, figures)
-        self._note_best(figures["reward"])
+        if not self.guard.is_spoiled(figures):
+            self._note_best(figures["reward"])
 
     def _note_best(self, score: float) -> None:
         if self.progress.best is None or score > self.progress.best:
