@@ -64,7 +64,7 @@ class TrainedTeam:
 TRAINED = {
     "jade-135m": TrainedTeam(
         base="smollm2-135m",
-        sha256="8df759dd80db77968f46adc498699fea4731dc104e3bc9862921f34fb5c9ecbe",
+        sha256="cffe4accbe1c527e4d4324c9971e4f9b5c466fa07c4e82ceb829716888653c02",
     ),
 }
 
