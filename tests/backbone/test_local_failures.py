@@ -23,6 +23,7 @@ from local_builders import (
 )
 
 from jade.backbone.local import LocalBackbone
+from jade.backbone.local_slots import Slots
 from jade.errors import BackboneFailed, ConfigError
 from jade.types import Generation, Sampling
 
@@ -93,6 +94,27 @@ async def test_out_of_memory_is_answered_by_a_smaller_batch(stage: str) -> None:
         expected = await together(roomy, lambda i: Sampling(1.0, max_tokens=9, seed=i))
     assert refused
     assert [g.token_ids for g in found] == [g.token_ids for g in expected]
+
+
+async def test_one_long_prompt_gets_the_room_that_many_short_ones_had_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocate, refused = Slots._allocate, []
+
+    def within_limits(self: Slots, num_slots: int, num_positions: int, num_new: int) -> None:
+        held = self.num_slots * self.num_positions if hasattr(self, "kv") else 0
+        if held + num_slots * num_positions > 4000:
+            refused.append(num_slots)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        allocate(self, num_slots, num_positions, num_new)
+
+    long, greedy = make_prompt("who wrote it " * 60), Sampling(max_tokens=5)
+    expected = [(await alone(prompt, greedy)).token_ids for prompt in (long, PROMPTS[0])]
+    monkeypatch.setattr(Slots, "_allocate", within_limits)
+    async with opened(inline=True) as backbone:
+        await together(backbone, lambda i: Sampling(1.0, max_tokens=9, seed=i))
+        assert not refused
+        found = [await backbone.generate(prompt, greedy) for prompt in (long, PROMPTS[0])]
+    assert max(refused) > 1
+    assert [generation.token_ids for generation in found] == expected
 
 
 async def test_out_of_memory_for_one_request_alone_is_its_failure() -> None:

@@ -227,6 +227,8 @@ class Engine:
         elif isinstance(error, torch.OutOfMemoryError) and self.num_active:
             self._max_batch = max(1, self.num_active)
             self._waiting.appendleft(jobs[0])
+        elif isinstance(error, torch.OutOfMemoryError) and self._start_small():
+            self._prefill(lane, jobs)
         else:
             self._fail(jobs[0], error)
 
@@ -251,6 +253,13 @@ class Engine:
             return
         for job in jobs:
             self._fail(job, error)
+
+    def _start_small(self) -> bool:
+        """Give back what idle slots hold: many short requests may have taken the room that one long one needs."""
+        released = [lane.release() for lane in self._lanes.values()]
+        if any(released) and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return any(released)
 
     def _release_memory(self, error: Exception) -> None:
         if isinstance(error, torch.OutOfMemoryError) and torch.cuda.is_available():

@@ -171,6 +171,14 @@ class Lane:
         self._reports.clear()
         return jobs
 
+    def release(self) -> bool:
+        """Give back the memory of slots that nobody is in; False where there is none to give back."""
+        if self.jobs:
+            return False
+        self._reports.clear()
+        self._standing.clear()
+        return self.slots.release()
+
     @torch.inference_mode()
     def _idle(self, slots: Sequence[int] | dict[int, Job]) -> None:
         for slot in slots:

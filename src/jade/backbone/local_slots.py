@@ -78,6 +78,15 @@ class Slots:
         if any(want > have for want, have in zip(wanted, held, strict=True)):
             self._allocate(*map(_grown, held, wanted, GRAINS))
 
+    def release(self) -> bool:
+        """Give back all but the least, and with it what the slots hold; False where there is nothing to give back."""
+        if (self.num_slots, self.num_positions, self.num_new) == GRAINS:
+            return False
+        for name in ("kv", "token", "logp", *IDLE_STATE):
+            delattr(self, name)
+        self._allocate(*GRAINS)
+        return True
+
     def fits(self, num_slots: int, num_positions: int) -> bool:
         """Whether memory can be had for this many; asked before a request is admitted beside others."""
         if num_slots <= self.num_slots and num_positions <= self.num_positions:
