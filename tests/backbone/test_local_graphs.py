@@ -47,10 +47,6 @@ class StandInGpu:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
         self.room, self.num_captured, self.share_free = room, 0, 0.5
-        self.stream = "shared"
-        self.captured_on: list[str | None] = []
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: self.stream)
-        monkeypatch.setattr(torch.cuda, "default_stream", lambda: "shared")
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (100 * self.share_free, 100))
         monkeypatch.setattr(torch.cuda, "CUDAGraph", StandInGraph)
         monkeypatch.setattr(torch.cuda, "graph", self.capturing)
@@ -62,7 +58,6 @@ class StandInGpu:
         if self.num_captured == self.room:
             raise torch.OutOfMemoryError("CUDA out of memory")
         self.num_captured += 1
-        self.captured_on.append(options["stream"])
         yield
 
 
@@ -77,7 +72,6 @@ def test_a_shape_is_captured_once_and_reads_the_words_of_each_call(monkeypatch: 
     for number in (4, 5):
         read(graphs, number, shape=1)
     assert gpu.num_captured == 1
-    assert gpu.captured_on == [None]
     read(graphs, 6, shape=2)
     assert gpu.num_captured == 2
 
@@ -125,10 +119,3 @@ def test_graphs_of_slots_that_have_grown_are_captured_anew(monkeypatch: pytest.M
         slots.reserve(reserved, 128, 8)
         graphs.replay(slots, torch.tensor([1]), 1, lambda words: words + 1)
     assert gpu.num_captured == 2
-
-
-def test_a_thread_with_a_stream_of_its_own_captures_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpu, graphs = StandInGpu(monkeypatch, room=9), PrefillGraphs()
-    gpu.stream = "urgent"
-    read(graphs, 4, shape=1)
-    assert gpu.captured_on == ["urgent"]

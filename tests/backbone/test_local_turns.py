@@ -66,42 +66,6 @@ def test_an_error_in_a_capture_leaves_the_way_free() -> None:
     run_all(work, 1)
 
 
-def test_a_long_step_pauses_for_those_who_want_to_capture() -> None:
-    turns, stepping, captured = Turns(), threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def learn() -> None:
-        with turns.step():
-            stepping.set()
-            while not captured.is_set():  # without the pause the capture would wait for this for ever
-                order.append("piece")
-                time.sleep(0.001)
-                turns.pause()
-            order.append("after")
-
-    def sample() -> None:
-        stepping.wait(timeout=30)
-        with turns.step(), turns.capture():
-            num_pieces = order.count("piece")
-            time.sleep(0.01)
-            assert order.count("piece") == num_pieces
-            captured.set()
-
-    works = iter([learn, sample])
-    run_all(lambda: next(works)(), 2)
-    assert captured.is_set()
-    assert order[-1] == "after"
-
-
-def test_a_pause_outside_a_step_or_with_nobody_waiting_returns_at_once() -> None:
-    turns = Turns()
-    turns.pause()
-    with turns.step():
-        turns.pause()
-    with turns.capture():
-        pass
-
-
 def run_all(work: Callable[[], None], count: int) -> None:
     threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
     for thread in threads:

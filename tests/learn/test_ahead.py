@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from learn_faults import become_certain, behave, lose_a_weight
 from learn_kills import PATIENCE_SECONDS, numbers
 from learn_runs import make_config, make_run, merge, small_world
@@ -29,14 +28,11 @@ from jade.learn.checkpoint import iteration_of
 from jade.learn.deadline import Deadline
 from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
-from jade.learn.open import _for_sampling
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.show import Silent
 from jade.learn.transitions import Experience
 from jade.types import Generation, Prompt, Question, Sampling
-
-CPU = torch.device("cpu")
 
 
 def ahead_config(model: Path, learn: Mapping[str, Any] | None = None) -> Config:
@@ -344,7 +340,7 @@ async def fail_soon() -> Rollouts:
 
 
 async def leave_with_a_failure(error: Exception | None = None) -> None:
-    async with Ahead(CPU) as ahead:
+    async with Ahead() as ahead:
         ahead.begin(fail_soon())
         await ahead.wait()
         if error is not None:
@@ -411,13 +407,3 @@ def test_several_processes_are_refused(sound: dict[str, Any], tmp_path: Path, mo
         check_training(config)
     assert not (tmp_path / "run").exists()
     check_alone(Config.model_validate(merge(sound, {"learn": {"ahead": False}})), "a troupe")
-
-
-@pytest.mark.parametrize(
-    ("given", "ahead", "urgent"), [(None, True, True), (None, False, False), (False, True, False), (True, False, True)]
-)
-def test_a_sampler_comes_first_where_a_learner_works_beside_it_unless_told_otherwise(
-    given: bool | None, ahead: bool, urgent: bool
-) -> None:
-    config = Config.model_validate({"backbone": {"urgent": given}, "learn": {"ahead": ahead}})
-    assert _for_sampling(config).backbone.urgent is urgent

@@ -39,8 +39,6 @@ from jade.types import Generation, Prompt, Sampling
 Weights = Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]
 SWITCH_SECONDS = 0.0005
 """Every launch lets go of the interpreter's lock for a moment; a busy event loop may keep it no longer than this."""
-HIGH_PRIORITY = -1
-"""Lower numbers come first; the stream that all share has 0, and nothing comes later than that."""
 GPU_POSITIONS = 1024
 """Positions reserved for each request on a GPU from the start; longer ones make the memory grow."""
 
@@ -64,14 +62,12 @@ class LocalBackbone:
         reports_behind: int | None = None,
         fuse: bool = True,
         capture_prefill: bool = True,
-        urgent: bool = False,
     ) -> None:
         """`model` and `tokenizer` are transformers' own; the model is moved to the device and dtype given."""
         place = pick_device(str(device))
-        _claim(place, threads)
+        settle_in = functools.partial(_claim, place, threads)
+        settle_in()
         on_gpu = place.type == "cuda"
-        self._urgent = urgent and on_gpu and not inline
-        settle_in = functools.partial(_claim, place, threads, self._urgent)
         reads_at_once = prefill_tokens or (32768 if on_gpu else 4096)
         limits = Limits(
             max_batch=max_batch,
@@ -116,7 +112,6 @@ class LocalBackbone:
             threads=config.threads,
             inline=config.inline,
             fuse=config.fuse,
-            urgent=bool(config.urgent),
         )
         if not config.adapter:
             return backbone
@@ -128,9 +123,7 @@ class LocalBackbone:
         """A backbone that speaks through a LoRA adapter over this one's model, which stays in memory once."""
         if self._engine.busy:
             raise BackboneFailed(f"adapter {folder} cannot be added while requests are under way")
-        name = self._runner.adapters.load(folder)
-        self._meet_streams()
-        return self._sharing(name)
+        return self._sharing(self._runner.adapters.load(folder))
 
     def without_adapter(self) -> LocalBackbone:
         """A backbone that speaks as the bare model which this one's adapter stands over."""
@@ -173,9 +166,7 @@ class LocalBackbone:
         ticket = Ticket.here()
 
         def apply() -> int:
-            self._meet_streams()
             copy_weights(self._runner.model, named_tensors, self._adapter)
-            self._meet_streams()
             return version
 
         self._driver.update(apply, ticket)
@@ -190,12 +181,6 @@ class LocalBackbone:
             await self._driver.close()
             if self._runner.device.type == "cuda":
                 gc.unfreeze()
-
-    def _meet_streams(self) -> None:
-        """What others have written is there, and what they may write over has been read. On the one stream that all
-        share unless told otherwise, that is so anyway."""
-        if self._urgent:
-            torch.cuda.synchronize(self._runner.device)
 
     def _require_open(self) -> None:
         if self not in self._sharers:
@@ -216,23 +201,13 @@ def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _claim(device: torch.device, threads: int, urgent: bool = False) -> None:
-    """Threads, device and stream are settings of a thread: each that runs the model makes them."""
+def _claim(device: torch.device, threads: int) -> None:
+    """Threads and device are settings of a thread: each that runs the model makes them."""
     if threads:
         torch.set_num_threads(threads)
     if device.type == "cuda":
         torch.cuda.set_device(device)
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
-    if urgent:
-        _go_first(device)
-
-
-def _go_first(device: torch.device) -> None:
-    """A stream of this thread's own, whose kernels start before those of others that wait. Decoding is many small
-    kernels one after the other: behind a learner's large ones each of them would wait for a whole one."""
-    stream = torch.cuda.Stream(device, priority=HIGH_PRIORITY)
-    stream.wait_stream(torch.cuda.default_stream(device))  # on which the model was loaded
-    torch.cuda.set_stream(stream)
 
 
 def spare_collector() -> None:

@@ -56,8 +56,7 @@ class Captures(Generic[Result]):
             graph = torch.cuda.CUDAGraph()
             # A pool dies with its last graph, so it is passed on only while there is one.
             pool = self._pool if self._held else None
-            # Only this thread is watched for what a capture forbids: a learner beside it may ask for memory.
-            with torch.cuda.graph(graph, pool=pool, stream=_own_stream(), capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 result = work()
         self._pool = graph.pool()
         self._held[id(slots), slots.generation, shape] = graph, result
@@ -138,13 +137,6 @@ class PrefillGraphs:
             reason = next(iter(str(error).splitlines()), "")
             log.warning("prompts are read without graphs: capturing failed (%s: %s)", type(error).__name__, reason)
             self.give_up()
-
-
-def _own_stream() -> torch.cuda.Stream | None:
-    """What to capture on: a thread's own stream, whose priority the kernels of the graph keep. The shared one cannot be
-    captured; torch has another for that."""
-    here = torch.cuda.current_stream()
-    return None if here == torch.cuda.default_stream() else here
 
 
 def _is_roomy(device: torch.device) -> bool:

@@ -2,8 +2,7 @@
 
 Several engines may work in one process (roles with weights of their own), each in its thread. Their steps run side by
 side; but torch captures graphs on one stream of the process. Runs with two engines were seen to end in an illegal
-memory access while both met new shapes; that their captures met is the likeliest cause, not a proven one. A learner
-that works beside an engine takes part as well: its update is one long step, with pauses for those who want to capture.
+memory access while both met new shapes; that their captures met is the likeliest cause, not a proven one.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ class Turns:
         self._changed = threading.Condition()
         self._stepping: set[int] = set()
         self._capturing = False
-        self._num_wanting = 0
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -43,13 +41,9 @@ class Turns:
             within_a_step = me in self._stepping
             # Whoever waits here is not stepping, so that two who want to capture do not wait for each other.
             self._stepping.discard(me)
-            self._num_wanting += 1
             self._changed.notify_all()
-            try:
-                self._changed.wait_for(lambda: not self._stepping and not self._capturing)
-                self._capturing = True
-            finally:
-                self._num_wanting -= 1
+            self._changed.wait_for(lambda: not self._stepping and not self._capturing)
+            self._capturing = True
         try:
             yield
         finally:
@@ -58,18 +52,6 @@ class Turns:
                 if within_a_step:
                     self._stepping.add(me)
                 self._changed.notify_all()
-
-    def pause(self) -> None:
-        """In the middle of a long step, while nothing of it is being launched: those who wait to capture do so now.
-        Costs nothing where nobody waits, and outside a step."""
-        me = threading.get_ident()
-        with self._changed:
-            if me not in self._stepping or not self._num_wanting:
-                return
-            self._stepping.discard(me)
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._num_wanting and not self._capturing)
-            self._stepping.add(me)
 
 
 OF_THIS_PROCESS = Turns()

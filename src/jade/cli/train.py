@@ -75,13 +75,11 @@ def command(
 
 
 async def _train(config: Config, folder: Path, spectator: Spectator, resume: bool, minutes: float | None) -> Progress:
-    from jade.learn.open import open_run
-    from jade.team.crew import open_crew
+    from jade.learn.open import Assemble, open_run
 
+    assemble: Assemble | None = None
     if config.learn.vllm.urls:
         from jade.cluster.vllm import open_vllm_crew as assemble
-    else:
-        assemble = open_crew
     async with open_run(config, folder, spectator, resume=resume, assemble=assemble) as run:
         return await run.train(minutes)
 

@@ -31,9 +31,6 @@ class BackboneConfig(Section):
     fuse: bool = True
     """Run models of the Llama family in fewer and larger operations (on a GPU: fused kernels); off: with transformers'
     own layers."""
-    urgent: bool | None = None
-    """On a GPU, work on a stream of one's own that comes first; not given: only where `learn.ahead` has a learner work
-    beside it."""
     api_key_env: str = "OPENAI_API_KEY"
     """The environment variable that holds a remote server's key."""
     timeout_seconds: float = Field(120.0, gt=0.0)

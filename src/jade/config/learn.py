@@ -149,7 +149,8 @@ class LearnConfig(Section):
     spoil them by chance."""
     ahead: bool = False
     """Make the next iteration's rollouts while this one's are learned from, with weights that are one update older;
-    never across a checkpoint or a measurement. For a GPU that waits for its host; one process alone."""
+    never across a checkpoint or a measurement. Rollouts are made by a second process, which loads the model once more.
+    For a GPU that waits for its host, and for one learner alone; start CUDA's MPS, or the two take turns on it."""
     train_roles: tuple[str, ...] = ROLE_CODES
     """Roles whose calls are trained; the others keep working and learn nothing."""
     dev_every: int = Field(10, ge=1)

@@ -33,17 +33,7 @@ from jade.team.team import build_team
 from jade.types import Passage, Question, Trace
 
 COMPARED = ("seed", "team", "sampling", "budget", "backbone", "roles", "eval")
-INDIFFERENT = (
-    "threads",
-    "max_batch",
-    "timeout_seconds",
-    "retries",
-    "concurrency",
-    "api_key_env",
-    "inline",
-    "fuse",
-    "urgent",
-)
+INDIFFERENT = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline", "fuse")
 """Settings that change how fast a question is answered, not how."""
 
 

@@ -1,29 +1,22 @@
 """Two phases at once: the next iteration's rollouts are made while this one's are learned from.
 
-The rollouts run in the event loop, as ever, and the update in a thread of its own. What one hands to the other passes
-through points where both stand still: rollouts begin when the weights before the update have been published, and the
-next weights are published when those rollouts have ended.
-
-On a GPU the update has a stream of its own as well, so that its kernels run between the sampler's. It ends when all of
-them have: whoever reads the weights then, on any stream, reads whole ones. The backward pass runs in torch's own
-threads, each part on the stream of its forward part. Memory that was allocated on one stream is used on another only
-where both stand still.
+Rollouts are made by a crew in another process (`learn/beside.py`), the update in a thread of this one, so that the
+event loop stays free to hear from the other. Rollouts begin when the weights before the update have been published, and
+the next weights are published when those rollouts have ended: a trace comes from one policy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
 
-from jade.backbone.local_turns import OF_THIS_PROCESS
 from jade.types import Trace
 
 Result = TypeVar("Result")
@@ -44,11 +37,9 @@ class Rollouts:
 class Ahead:
     """Holds the rollouts that were begun, at most one iteration's, and the thread that learns."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._begun: asyncio.Task[Rollouts] | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._stream: torch.cuda.Stream | None = None
 
     async def __aenter__(self) -> Ahead:
         return self
@@ -78,8 +69,8 @@ class Ahead:
         """What the update gives, or raises, while the event loop stays free for the rollouts."""
         if self._thread is None:
             # One thread for the whole run: some of what torch keeps, it keeps for each thread.
-            self._thread = ThreadPoolExecutor(1, "jade-learn", self._settle_in, (torch.get_num_threads(),))
-        return await asyncio.wrap_future(self._thread.submit(self._aside, update))
+            self._thread = ThreadPoolExecutor(1, "jade-learn", torch.set_num_threads, (torch.get_num_threads(),))
+        return await asyncio.wrap_future(self._thread.submit(update))
 
     async def wait(self) -> None:
         """Until the rollouts that were begun have ended. What they raised is raised by those who take them."""
@@ -101,31 +92,3 @@ class Ahead:
         failure = None if begun.cancelled() else begun.exception()
         if failure is not None:
             raise failure
-
-    def meet(self) -> None:
-        """Wait until the device has nothing to do: a point at which tensors may go from one stream to another."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-
-    def _settle_in(self, num_threads: int) -> None:
-        """Threads and device are settings of a thread."""
-        torch.set_num_threads(num_threads)
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
-            self._stream = torch.cuda.Stream(self._device)
-
-    def _aside(self, update: Callable[[], Result]) -> Result:
-        # A long step in the eyes of the engines, who capture their graphs while nobody else computes.
-        with OF_THIS_PROCESS.step(), self._on_own_stream():
-            return update()
-
-    @contextmanager
-    def _on_own_stream(self) -> Iterator[None]:
-        if self._stream is None:
-            yield
-            return
-        with torch.cuda.stream(self._stream):
-            try:
-                yield
-            finally:
-                self._stream.synchronize()

@@ -144,5 +144,5 @@ def check_alone(config: Config, what: str) -> None:
     """Whether a setting that needs all of a run in one process meets something that spreads it."""
     if config.learn.ahead:
         raise ConfigError(
-            f"learn.ahead: needs the sampler and the only learner in one process, which {what} does not have; set false"
+            f"learn.ahead: needs one learner and a sampler of its own beside it, which {what} does not have; set false"
         )

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jade.backbone.local_turns import OF_THIS_PROCESS
 from jade.config import LearnConfig, PPOConfig
 from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
 from jade.learn.credit.base import Credit, Floats
@@ -104,7 +103,6 @@ class Learner:
         rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
         with self.policy.unmoved(), nullcontext() if self.reference is None else self.reference.unmoved():
             for batch in self._pieces(experience, rows):
-                OF_THIS_PROCESS.pause()  # a sampler at work beside this may have a graph to capture
                 now = self._now(self.policy, experience, batch)
                 reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
                 if not batch.idle:
@@ -136,7 +134,6 @@ class Learner:
         total = torch.zeros((), device=self.policy.device)
         with self.policy.unmoved():
             for batch in pieces:
-                OF_THIS_PROCESS.pause()
                 total += self._learn(experience, batch, before, credit, weights, tally)
         return total
 

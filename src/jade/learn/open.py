@@ -10,6 +10,7 @@ import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
+from jade.learn.beside import Beside, open_beside
 from jade.learn.check import Material, check_alone, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
@@ -21,7 +22,6 @@ from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
 
 FREE = (
-    "backbone.urgent",
     "learn.iterations",
     "learn.dev_every",
     "learn.keep",
@@ -47,11 +47,13 @@ async def open_run(
     spectator: Spectator,
     *,
     resume: bool = False,
-    assemble: Assemble = open_crew,
+    assemble: Assemble | None = None,
 ) -> AsyncIterator[Run]:
-    """A training run, ready to go on from where it stands."""
+    """A training run, ready to go on from where it stands. Unless told otherwise a crew in this process does the
+    rollouts, or in one beside it where they are to be made ahead."""
     material = check_training(config)
     claim(config, folder, resume)
+    assemble = assemble or (open_beside if config.learn.ahead else open_crew)
     async with open_claimed(config, material, folder, spectator, assemble) as run:
         yield run
 
@@ -63,7 +65,7 @@ async def open_claimed(
     """The same in a folder that was taken before: what each process of a run opens."""
     set_threads(config)
     async with assemble(_for_sampling(config)) as crew:
-        if isinstance(crew, Troupe):
+        if isinstance(crew, Troupe) and not isinstance(crew, Beside):
             check_alone(config, "a troupe")
         policy = load_policy(config.backbone, config.learn.policy, config.seed)
         dev = [question for file in material.dev for question in file]
@@ -72,10 +74,8 @@ async def open_claimed(
 
 
 def _for_sampling(config: Config) -> Config:
-    """The sampler speaks through weights that the learner gives it, adapters merged; beside one it comes first."""
-    own = config.backbone
-    urgent = config.learn.ahead if own.urgent is None else own.urgent
-    return config.model_copy(update={"backbone": own.model_copy(update={"adapter": None, "urgent": urgent})})
+    """The sampler speaks through weights that the learner gives it, adapters merged."""
+    return config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})
 
 
 def claim(config: Config, folder: Path, resume: bool) -> None:

@@ -84,7 +84,7 @@ class Run:
         self.crew = replace(self.crew, sampling=sampling)
         self._saved: Progress | None = None
         self._watch = Watch.on(self.learner.policy.device)
-        self._ahead = Ahead(self.learner.policy.device)
+        self._ahead = Ahead()
         self._sampled_by = 0
         """The iterations that were done when the weights were made which sampled the newest rollouts."""
 
@@ -112,7 +112,7 @@ class Run:
             self.guard.recent = [dict(figures) for figures in self.progress.recent]
             self.learner.scale = self.progress.scale
         self.journal.cut_back(self.progress.journal_bytes)
-        await self._publish(self.progress.iteration)
+        await publish(self.learner.policy, self.crew, self.progress.iteration)
         if newest is None:
             await self._measure()
             self._save()
@@ -127,7 +127,7 @@ class Run:
                 # Never while rollouts are under way: a call would be answered by one policy and the next by another.
                 await self._ahead.wait()
                 waited = time.perf_counter()
-                await self._publish(iteration + 1)
+                await publish(self.learner.policy, self.crew, iteration + 1)
         except Alarm as alarm:
             await self._roll_back(alarm)
             return
@@ -172,14 +172,6 @@ class Run:
         at_checkpoint = iteration % learn.checkpoint_every == 0
         at_measurement = bool(self.dev) and iteration % learn.dev_every == 0
         return iteration < learn.iterations and not at_checkpoint and not at_measurement
-
-    async def _publish(self, version: int) -> None:
-        """The weights are whole when the sampler reads them, and read when the learner moves them again."""
-        if self.cfg.learn.ahead:
-            self._ahead.meet()
-        await publish(self.learner.policy, self.crew, version)
-        if self.cfg.learn.ahead:
-            self._ahead.meet()
 
     def _pass(self, iteration: int, traces: Sequence[Trace], figures: Figures) -> None:
         """A good iteration: remember it, write it down, show it."""
@@ -242,7 +234,7 @@ class Run:
         self.progress = replace(restored, strikes=strikes, failed_at=failed)
         self.guard.recent = [dict(figures) for figures in restored.recent]
         self.learner.scale = scale
-        await self._publish(restored.iteration)
+        await publish(self.learner.policy, self.crew, restored.iteration)
 
     def _report(self, failed: int, strikes: int) -> str:
         rows = list(read_journal(self.folder, "guard"))[-strikes:]

@@ -1,0 +1,274 @@
+"""A crew in a process beside the learner's: rollouts and updates at the same time, each with an interpreter of its own.
+
+In one process both would wait for the interpreter's lock more than for the device. The two speak through a pipe;
+weights go through a file in memory that both have mapped. The process ends when the learner's end of the pipe does,
+however that came about, so that none is left behind by one that was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from jade.backbone.local import pick_device, pick_dtype
+from jade.config import Config, SamplingConfig
+from jade.engine.rollout import Job, rollout
+from jade.errors import BackboneFailed, JadeError
+from jade.learn.policy import Policy
+from jade.learn.sampler import Learns, Troupe
+from jade.team.crew import Crew, open_crew
+from jade.types import Trace
+
+MEMORY = Path("/dev/shm")
+"""Where files are memory, if the system has such a place."""
+END_SECONDS = 30.0
+"""What a process gets to end by itself."""
+LAST_SECONDS = 2.0
+"""What one that has hung up gets, so that its code is known."""
+CANCEL = "cancel"
+
+Layout = tuple[tuple[str, torch.Size], ...]
+"""Names and shapes of the weights, as they stand one behind the other."""
+
+
+class Line:
+    """The learner's end: questions with a number, and answers that come when they come."""
+
+    def __init__(self, pipe: Connection, process: BaseProcess) -> None:
+        self._pipe, self._process = pipe, process
+        self._numbers = itertools.count()
+        self._open: dict[int, asyncio.Future[Any]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._reader = threading.Thread(target=self._read, name="jade-beside", daemon=True)
+        self._reader.start()
+
+    async def ask(self, what: str, *given: object) -> Any:
+        number = next(self._numbers)
+        self._open[number] = answer = self._loop.create_future()
+        try:
+            self._pipe.send((number, what, given))
+        except OSError:
+            raise self._lost() from None
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._forget(number)
+            raise
+        finally:
+            self._open.pop(number, None)
+
+    def hang_up(self) -> None:
+        self._pipe.close()
+
+    def _forget(self, number: int) -> None:
+        try:
+            self._pipe.send((number, CANCEL, ()))
+        except OSError:
+            return  # nobody is there who could go on with it
+
+    def _read(self) -> None:
+        try:
+            while True:
+                number, answer, error = self._pipe.recv()
+                self._loop.call_soon_threadsafe(self._hand_over, number, answer, error)
+        except (EOFError, OSError, RuntimeError):  # RuntimeError: the loop has ended
+            pass
+        try:
+            self._loop.call_soon_threadsafe(self._give_up)
+        except RuntimeError:
+            return
+
+    def _hand_over(self, number: int, answer: Any, error: Exception | None) -> None:
+        waiting = self._open.get(number)
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(answer)
+        else:
+            waiting.set_exception(error)
+
+    def _give_up(self) -> None:
+        for waiting in self._open.values():
+            if not waiting.done():
+                waiting.set_exception(self._lost())
+
+    def _lost(self) -> BackboneFailed:
+        self._process.join(LAST_SECONDS)
+        return BackboneFailed(
+            f"the process that makes the rollouts ended (code {self._process.exitcode}); go on with --resume"
+        )
+
+
+@dataclass
+class Shelf:
+    """Where weights lie for the other process: a file that both have mapped, made when it is known how large."""
+
+    folder: Path
+    dtype: torch.dtype
+    layout: Layout = ()
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "weights"
+
+    def put(self, policy: Policy) -> None:
+        named = [(name, weight.detach()) for name, weight in policy.sampler_weights()]
+        self.layout = tuple((name, weight.shape) for name, weight in named)
+        # Together first: one way from the device instead of hundreds.
+        flat_N = torch.cat([weight.to(self.dtype).reshape(-1) for _, weight in named])
+        mapped(self.file, len(flat_N), self.dtype).copy_(flat_N)
+
+
+def mapped(file: Path, size: int, dtype: torch.dtype) -> Tensor:
+    return torch.from_file(str(file), shared=True, size=size, dtype=dtype)
+
+
+@dataclass(frozen=True)
+class Beside(Troupe):
+    """The crew in the other process, as the learner sees it."""
+
+    line: Line
+    shelf: Shelf
+
+    async def roll_out(self, jobs: Sequence[Job], *, concurrency: int) -> list[Trace]:
+        traces: list[Trace] = await self.line.ask("roll_out", tuple(jobs), self.sampling, concurrency)
+        return traces
+
+    async def follow(self, policy: Policy, version: int) -> None:
+        self.shelf.put(policy)
+        await self.line.ask("learn", self.shelf.file, self.shelf.layout, self.shelf.dtype, version)
+
+
+@asynccontextmanager
+async def open_beside(config: Config) -> AsyncIterator[Beside]:
+    """Start the process, wait until its crew is ready, and end it whatever happens."""
+    processes = multiprocessing.get_context("spawn")  # a device cannot be shared with a fork
+    ours, theirs = processes.Pipe()
+    with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
+        process.start()
+        theirs.close()
+        line = Line(ours, process)
+        try:
+            await line.ask("ready")
+            dtype = pick_dtype(config.backbone.dtype, pick_device(config.backbone.device))
+            yield Beside(config.sampling, line, Shelf(Path(folder), dtype))
+        finally:
+            line.hang_up()
+            await asyncio.to_thread(_see_off, process)
+
+
+def _see_off(process: BaseProcess) -> None:
+    process.join(END_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def live(config: Config, folder: Path, pipe: Connection) -> None:
+    """The other process, from beginning to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches both; the learner says when it is over
+    os.chdir(folder)
+    if config.backbone.threads:
+        torch.set_num_threads(config.backbone.threads)
+    asyncio.run(_serve(config, pipe))
+
+
+async def _serve(config: Config, pipe: Connection) -> None:
+    """Answer until nobody asks any more."""
+    requests: asyncio.Queue[tuple[int, str, tuple[Any, ...]] | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_listen, args=(pipe, loop, requests), daemon=True).start()
+    answers = _Answers(pipe)
+    working: dict[int, asyncio.Task[None]] = {}
+    try:
+        async with open_crew(config) as crew:
+            desk = _Desk(crew)
+            while (request := await requests.get()) is not None:
+                number, what, given = request
+                if what == CANCEL:
+                    if number in working:
+                        working[number].cancel()
+                    continue
+                working[number] = task = asyncio.create_task(answers.give(number, getattr(desk, what)(*given)))
+                task.add_done_callback(partial(_done_with, working, number))
+            for task in working.values():
+                task.cancel()
+            await asyncio.gather(*working.values(), return_exceptions=True)
+    except Exception as error:  # what cannot be opened is the answer to whatever was asked first
+        await answers.fail_all(requests, error)
+
+
+def _done_with(working: dict[int, asyncio.Task[None]], number: int, task: asyncio.Task[None]) -> None:
+    working.pop(number, None)
+
+
+def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, requests: asyncio.Queue[Any]) -> None:
+    try:
+        while True:
+            loop.call_soon_threadsafe(requests.put_nowait, pipe.recv())
+    except (EOFError, OSError):
+        loop.call_soon_threadsafe(requests.put_nowait, None)
+
+
+class _Desk:
+    """What may be asked for, by name."""
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    async def ready(self) -> None:
+        return None
+
+    async def roll_out(self, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int) -> list[Trace]:
+        return await rollout(jobs, replace(self._crew, sampling=sampling), concurrency=concurrency)
+
+    async def learn(self, file: Path, layout: Layout, dtype: torch.dtype, version: int) -> None:
+        shared = self._crew.cast.shared
+        if not isinstance(shared, Learns):
+            return
+        flat_N = mapped(file, sum(shape.numel() for _, shape in layout), dtype)
+        parts = flat_N.split([shape.numel() for _, shape in layout])
+        named = [(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)]
+        await shared.update_weights(named, version)
+
+
+class _Answers:
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    async def give(self, number: int, work: Any) -> None:
+        try:
+            self._send(number, await work, None)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._send(number, None, error)
+
+    async def fail_all(self, requests: asyncio.Queue[Any], error: Exception) -> None:
+        while (request := await requests.get()) is not None:
+            self._send(request[0], None, error)
+
+    def _send(self, number: int, answer: Any, error: Exception | None) -> None:
+        known = error is None or isinstance(error, JadeError)
+        plain = error if known else BackboneFailed(f"the rollouts failed: {type(error).__name__}: {error}")
+        try:
+            self._pipe.send((number, answer, plain))
+        except OSError:
+            return  # nobody listens any more

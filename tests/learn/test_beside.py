@@ -1,0 +1,136 @@
+"""Rollouts in a process beside the learner's: the same figures, one line when it is gone, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
+
+from jade.config import Config, load_config
+from jade.engine.rollout import Job
+from jade.errors import BackboneFailed, ConfigError, JadeError
+from jade.learn.beside import Beside, open_beside
+from jade.learn.journal import read_journal
+from jade.learn.open import open_run
+from jade.learn.policy import load_policy
+from jade.learn.show import Silent
+from jade.team.crew import open_crew
+from jade.types import Question, Trace
+
+QUESTIONS = [Question(str(number), f"Who wrote book {number}?", ("Ada",)) for number in range(4)]
+JOBS = [Job(question, seed) for seed, question in enumerate(QUESTIONS)]
+
+
+@pytest.fixture(scope="module")
+def config_file(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tiny_model, tmp_path_factory.mktemp("beside"), AHEAD)
+
+
+@pytest.fixture
+def config(config_file: Path) -> Config:
+    return load_config(config_file)
+
+
+@pytest.fixture
+async def beside(config: Config) -> AsyncIterator[Beside]:
+    async with open_beside(config) as troupe:
+        yield troupe
+
+
+def process_id() -> int:
+    (child,) = [child for child in multiprocessing.active_children() if child.name == "jade-rollouts"]
+    assert child.pid is not None
+    return child.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(happened: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return happened()
+
+
+def said(traces: list[Trace]) -> list[object]:
+    return [[step.generation.token_ids for step in trace.steps if step.generation] for trace in traces]
+
+
+async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(config: Config, tmp_path: Path) -> None:
+    async with open_run(config, tmp_path / "beside", Silent()) as run:
+        assert isinstance(run.crew, Beside)
+        await run.train()
+    async with open_run(config, tmp_path / "inside", Silent(), assemble=open_crew) as run:
+        await run.train()
+    assert any(row["lag"] for row in read_journal(tmp_path / "beside", "iteration"))
+    assert numbers(tmp_path / "beside") == numbers(tmp_path / "inside")
+    assert not [child for child in multiprocessing.active_children() if child.name == "jade-rollouts"]
+
+
+async def test_weights_that_are_published_are_what_the_other_speaks_with(config: Config, beside: Beside) -> None:
+    policy = load_policy(config.backbone, config.learn.policy, config.seed)
+    await beside.follow(policy, 7)
+    traces = await beside.roll_out(JOBS, concurrency=4)
+    assert [trace.question for trace in traces] == QUESTIONS
+    versions = {step.generation.policy_version for trace in traces for step in trace.steps if step.generation}
+    assert versions == {7}
+    assert said(await beside.roll_out(JOBS, concurrency=1)) == said(traces)
+    for weight in policy.parameters():
+        weight.data.mul_(3.0)
+    await beside.follow(policy, 8)
+    assert said(await beside.roll_out(JOBS, concurrency=4)) != said(traces)
+
+
+async def test_what_is_given_up_is_given_up_there_too_and_the_next_is_worked(beside: Beside) -> None:
+    given_up = asyncio.create_task(beside.roll_out(JOBS * 50, concurrency=4))
+    await asyncio.sleep(0.2)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    assert len(await asyncio.wait_for(beside.roll_out(JOBS, concurrency=4), PATIENCE_SECONDS)) == len(JOBS)
+
+
+async def test_a_process_that_is_killed_ends_the_rollouts_with_one_line(beside: Beside) -> None:
+    working = asyncio.create_task(beside.roll_out(JOBS * 50, concurrency=4))
+    await asyncio.sleep(0.1)
+    os.kill(process_id(), signal.SIGKILL)
+    with pytest.raises(BackboneFailed, match=r"^the process that makes the rollouts ended \(code -9\); .*--resume$"):
+        await working
+    with pytest.raises(BackboneFailed, match="code -9"):
+        await beside.roll_out(JOBS, concurrency=4)
+
+
+async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path: Path) -> None:
+    retrieval = config.retrieval.model_copy(update={"index": str(tmp_path / "nowhere")})
+    with pytest.raises(JadeError, match="nowhere"):
+        async with open_beside(config.model_copy(update={"retrieval": retrieval})):
+            pass
+    roles = {"XX": config.backbone}
+    with pytest.raises(ConfigError, match=r"roles\.XX"):
+        async with open_beside(config.model_copy(update={"roles": roles})):
+            pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in Linux's /proc")
+def test_a_learner_that_is_killed_leaves_no_process_behind(config_file: Path, tmp_path: Path) -> None:
+    learner = start(config_file, tmp_path / "run")
+    assert learner.pid is not None
+    assert wait_until((tmp_path / "run" / "metrics.jsonl").exists)
+    children = Path(f"/proc/{learner.pid}/task/{learner.pid}/children").read_text().split()
+    alive = [int(pid) for pid in children if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(alive) == 1
+    learner.kill()
+    learner.join()
+    assert wait_until(lambda: not is_alive(alive[0]))
