@@ -25,6 +25,7 @@ from jade.team.crew import open_crew
 from jade.types import Question, Trace
 
 QUESTIONS = [Question(str(number), f"Who wrote book {number}?", ("Ada",)) for number in range(4)]
+IN_LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in Linux's /proc")
 JOBS = [Job(question, seed) for seed, question in enumerate(QUESTIONS)]
 
 
@@ -93,12 +94,25 @@ async def test_weights_that_are_published_are_what_the_other_speaks_with(config:
     assert said(await beside.roll_out(JOBS, concurrency=4)) != said(traces)
 
 
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_idle(pid: int) -> bool:
+    before = processor_seconds(pid)
+    time.sleep(0.5)
+    return processor_seconds(pid) - before < 0.1
+
+
+@IN_LINUX
 async def test_what_is_given_up_is_given_up_there_too_and_the_next_is_worked(beside: Beside) -> None:
-    given_up = asyncio.create_task(beside.roll_out(JOBS * 50, concurrency=4))
-    await asyncio.sleep(0.2)
+    given_up = asyncio.create_task(beside.roll_out(JOBS * 2000, concurrency=4))
+    await asyncio.sleep(0.5)
     given_up.cancel()
     with pytest.raises(asyncio.CancelledError):
         await given_up
+    assert any(is_idle(process_id()) for _ in range(10))
     assert len(await asyncio.wait_for(beside.roll_out(JOBS, concurrency=4), PATIENCE_SECONDS)) == len(JOBS)
 
 
@@ -123,7 +137,7 @@ async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path
             pass
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="children are looked up in Linux's /proc")
+@IN_LINUX
 def test_a_learner_that_is_killed_leaves_no_process_behind(config_file: Path, tmp_path: Path) -> None:
     learner = start(config_file, tmp_path / "run")
     assert learner.pid is not None

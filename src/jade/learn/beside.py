@@ -15,7 +15,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -87,12 +87,11 @@ class Line:
             while True:
                 number, answer, error = self._pipe.recv()
                 self._loop.call_soon_threadsafe(self._hand_over, number, answer, error)
-        except (EOFError, OSError, RuntimeError):  # RuntimeError: the loop has ended
-            pass
-        try:
-            self._loop.call_soon_threadsafe(self._give_up)
-        except RuntimeError:
+        except (EOFError, OSError):
             return
+        finally:  # also behind an answer that cannot be read: nobody is to wait for ever
+            with suppress(RuntimeError):  # the loop has ended, and with it those who waited
+                self._loop.call_soon_threadsafe(self._give_up)
 
     def _hand_over(self, number: int, answer: Any, error: Exception | None) -> None:
         waiting = self._open.get(number)
@@ -185,8 +184,6 @@ def live(config: Config, folder: Path, pipe: Connection) -> None:
     """The other process, from beginning to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches both; the learner says when it is over
     os.chdir(folder)
-    if config.backbone.threads:
-        torch.set_num_threads(config.backbone.threads)
     asyncio.run(_serve(config, pipe))
 
 
@@ -224,7 +221,10 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, requests: asyncio
         while True:
             loop.call_soon_threadsafe(requests.put_nowait, pipe.recv())
     except (EOFError, OSError):
-        loop.call_soon_threadsafe(requests.put_nowait, None)
+        return
+    finally:
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(requests.put_nowait, None)
 
 
 class _Desk:

@@ -141,7 +141,7 @@ def _check_ahead(config: Config) -> None:
 
 
 def check_alone(config: Config, what: str) -> None:
-    """Whether a setting that needs all of a run in one process meets something that spreads it."""
+    """Whether rollouts ahead, which one learner and its own sampler can make, meet something that spreads a run."""
     if config.learn.ahead:
         raise ConfigError(
             f"learn.ahead: needs one learner and a sampler of its own beside it, which {what} does not have; set false"
