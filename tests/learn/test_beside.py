@@ -16,7 +16,7 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import Beside, open_beside
+from jade.learn.beside import END_SECONDS, Beside, open_beside
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -67,6 +67,13 @@ def wait_until(happened: Callable[[], bool]) -> bool:
 
 def said(traces: list[Trace]) -> list[object]:
     return [[step.generation.token_ids for step in trace.steps if step.generation] for trace in traces]
+
+
+async def test_it_ends_when_it_is_no_longer_needed(config: Config) -> None:
+    async with open_beside(config) as troupe:
+        await troupe.line.ask("ready")
+        began = time.monotonic()
+    assert time.monotonic() - began < END_SECONDS / 2, "it had to be killed"
 
 
 async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(config: Config, tmp_path: Path) -> None:

@@ -74,6 +74,13 @@ class Line:
             self._open.pop(number, None)
 
     def hang_up(self) -> None:
+        """Said, since closing would not be heard: the thread that reads still holds this end open."""
+        with suppress(OSError):
+            self._pipe.send(None)
+
+    def close(self) -> None:
+        """When nobody is at the other end any more."""
+        self._reader.join()
         self._pipe.close()
 
     def _forget(self, number: int) -> None:
@@ -171,6 +178,7 @@ async def open_beside(config: Config) -> AsyncIterator[Beside]:
         finally:
             line.hang_up()
             await asyncio.to_thread(_see_off, process)
+            line.close()
 
 
 def _see_off(process: BaseProcess) -> None:
@@ -218,8 +226,8 @@ def _done_with(working: dict[int, asyncio.Task[None]], number: int, task: asynci
 
 def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, requests: asyncio.Queue[Any]) -> None:
     try:
-        while True:
-            loop.call_soon_threadsafe(requests.put_nowait, pipe.recv())
+        while (request := pipe.recv()) is not None:
+            loop.call_soon_threadsafe(requests.put_nowait, request)
     except (EOFError, OSError):
         return
     finally:
