@@ -106,7 +106,8 @@ async def test_a_sampler_in_a_process_beside_the_learner_speaks_with_its_weights
     for ahead in (False, True):
         (tmp_path / str(ahead)).mkdir()
         learn = {"ahead": ahead, "iterations": 6, "checkpoint_every": 3, "policy": {"adapt": adapt}}
-        config = load_config(write_run(model, tmp_path / str(ahead), learn), ["backbone.device=cuda", "backbone.max_prompt_tokens=800"])
+        on_gpu = ["backbone.device=cuda", "backbone.max_prompt_tokens=800"]
+        config = load_config(write_run(model, tmp_path / str(ahead), learn), on_gpu)
         async with open_run(config, tmp_path / str(ahead) / "run", Silent()) as run:
             await run.train()
         rows = list(read_journal(tmp_path / str(ahead) / "run", "iteration"))
