@@ -4,6 +4,9 @@
 Sums are taken in float32. Forward they round where the lean layers round, since the sampler's log-probs are compared
 with these; backward they round once, at the end. Imported on a GPU only: Triton comes with torch's CUDA builds.
 
+How far apart tokens stand, heads or numbers belongs to the model and not to the batch: kernels are compiled for it, so
+that they know what they may read at once, and a launch has less to say (`learn/launch.py`).
+
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, H = hidden width, F = feed-forward width,
 X = columns of queries, keys and values side by side, A and K = query and key-value heads, D = head width, E = half of
 it, P = programs.
@@ -16,6 +19,8 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
+from jade.learn.launch import Kernel
+
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
@@ -27,8 +32,16 @@ PROGRAMS = 1024
 
 def _tile(width: int) -> tuple[int, int]:
     """Rows and columns of a tile that holds whole rows."""
-    block = int(triton.next_power_of_2(width))
+    block = _power_of_2(width)
     return max(1, TILE // block), block
+
+
+def _power_of_2(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def _cdiv(number: int, size: int) -> int:
+    return -(-number // size)
 
 
 def _num_warps(rows: int, block: int) -> int:
@@ -36,22 +49,29 @@ def _num_warps(rows: int, block: int) -> int:
 
 
 def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta, and its root-mean-square norm. Without a delta, x itself comes back."""
+    """x + delta, and its root-mean-square norm. Without a delta, x itself comes back.
+
+    Tokens of a delta may be further apart than it is wide: here as below it may be a part of a product's output.
+    """
     num, width = x_TH.shape
     rows, block = _tile(width)
     sum_TH = x_TH if delta_TH is None else x_TH.new_empty(x_TH.shape)
     normed_TH = x_TH.new_empty(x_TH.shape)
-    _add_norm[(triton.cdiv(num, rows),)](
-        x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH, num, eps,
-        width, rows, block, delta_TH is not None, num_warps=_num_warps(rows, block),
-    )  # fmt: skip
+    _add_norm(
+        (_cdiv(num, rows),),
+        (x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH),
+        (num, eps),
+        (width, width if delta_TH is None else delta_TH.stride(0), rows, block, delta_TH is not None),
+        warps=_num_warps(rows, block),
+    )
     return sum_TH, normed_TH
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _add_norm(  # noqa: ANN202
     x, delta, gain, total, normed, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -59,7 +79,7 @@ def _add_norm(  # noqa: ANN202
     place = row * WIDTH + column
     value = tl.load(x + place, mask=inside, other=0.0)
     if ADDS:
-        more = tl.load(delta + place, mask=inside, other=0.0)
+        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
         value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
         tl.store(total + place, value, mask=inside)
     wide = value.to(tl.float32)
@@ -74,20 +94,24 @@ def norm_back(
     """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
     num, width = x_TH.shape
     rows, block = _tile(width)
-    num_programs = min(PROGRAMS, triton.cdiv(num, rows))
+    num_programs = min(PROGRAMS, _cdiv(num, rows))
     out_TH = x_TH.new_empty(x_TH.shape)
     part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
-    _norm_back[(num_programs,)](
-        grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH, num, eps,
-        width, rows, block, with_gain, num_warps=_num_warps(rows, block),
-    )  # fmt: skip
+    _norm_back(
+        (num_programs,),
+        (grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH),
+        (num, eps),
+        (width, grad_TH.stride(0), rows, block, with_gain),
+        warps=_num_warps(rows, block),
+    )
     return out_TH, part_PH.sum(0) if with_gain else None
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _norm_back(  # noqa: ANN202
     grad, x, gain, past, out, part, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
 ):  # fmt: skip
     """Programs go through the rows in strides, so that a gain's gradient has few partial sums."""
     column = tl.arange(0, BLOCK)[None, :]
@@ -98,7 +122,7 @@ def _norm_back(  # noqa: ANN202
         inside = (row < num) & (column < WIDTH)
         place = row * WIDTH + column
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        above = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
+        above = tl.load(grad + row * STRIDE + column, mask=inside, other=0.0).to(tl.float32)
         aside = tl.load(past + place, mask=inside, other=0.0).to(tl.float32)
         spread = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / WIDTH + eps)
         value = value * spread
@@ -117,19 +141,21 @@ def gated(both_TF: Tensor) -> Tensor:
     num, width = both_TF.shape[0], both_TF.shape[1] // 2
     out_TF = both_TF.new_empty(num, width)
     rows = TILE // FEED_BLOCK // 2
-    _gated[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
-        both_TF, out_TF, num, width, rows, FEED_BLOCK, num_warps=4
-    )
+    grid = _cdiv(num, rows), _cdiv(width, FEED_BLOCK)
+    _gated(grid, (both_TF, out_TF), (num,), (width, both_TF.stride(0), rows, FEED_BLOCK))
     return out_TF
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
-def _gated(both, out, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def _gated(  # noqa: ANN202
+    both, out, num, WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < num) & (column < WIDTH)
-    gate = tl.load(both + row * 2 * WIDTH + column, mask=inside, other=0.0)
-    value = tl.load(both + row * 2 * WIDTH + WIDTH + column, mask=inside, other=0.0)
+    gate = tl.load(both + row * STRIDE + column, mask=inside, other=0.0)
+    value = tl.load(both + row * STRIDE + WIDTH + column, mask=inside, other=0.0)
     wide = gate.to(tl.float32)
     opened = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
     tl.store(out + row * WIDTH + column, opened * value.to(tl.float32), mask=inside)
@@ -138,25 +164,30 @@ def _gated(both, out, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.co
 def gated_back(grad_TF: Tensor, both_TF: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient at both halves, and once more what came out: making it again costs less than keeping it."""
     num, width = grad_TF.shape
-    out_TF, again_TF = both_TF.new_empty(both_TF.shape), grad_TF.new_empty(grad_TF.shape)
+    out_TF, again_TF = both_TF.new_empty(both_TF.shape), both_TF.new_empty(num, width)
     rows = TILE // FEED_BLOCK // 2
-    _gated_back[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
-        grad_TF, both_TF, out_TF, again_TF, num, width, rows, FEED_BLOCK, num_warps=4
+    _gated_back(
+        (_cdiv(num, rows), _cdiv(width, FEED_BLOCK)),
+        (grad_TF, both_TF, out_TF, again_TF),
+        (num,),
+        (width, grad_TF.stride(0), both_TF.stride(0), rows, FEED_BLOCK),
     )
     return out_TF, again_TF
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _gated_back(  # noqa: ANN202
-    grad, both, out, again, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+    grad, both, out, again, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < num) & (column < WIDTH)
     place = row * 2 * WIDTH + column
-    gate = tl.load(both + place, mask=inside, other=0.0)
-    value = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
-    above = tl.load(grad + row * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(both + row * BOTH_STRIDE + column, mask=inside, other=0.0)
+    value = tl.load(both + row * BOTH_STRIDE + WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    above = tl.load(grad + row * GRAD_STRIDE + column, mask=inside, other=0.0).to(tl.float32)
     wide = gate.to(tl.float32)
     open_by = tl.sigmoid(wide)
     opened = (wide * open_by).to(gate.dtype).to(tl.float32)
@@ -176,18 +207,21 @@ def turn(
 ) -> None:
     """The first heads turned by their tokens' angles, the others as they are; of all tokens, or of those at places."""
     num, num_heads, size = out_SXD.shape
-    block = int(triton.next_power_of_2(num_heads * size // 2))
+    block = _power_of_2(num_heads * size // 2)
     rows = max(1, TILE // block // 4)
-    _turn[(triton.cdiv(num, rows),)](
-        heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S, num,
-        heads_TXD.stride(0), out_SXD.stride(0), way,
-        num_heads, num_turned, size // 2, rows, block, place_S is not None, num_warps=4,
-    )  # fmt: skip
+    _turn(
+        (_cdiv(num, rows),),
+        (heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S),
+        (num, way),
+        (heads_TXD.stride(0), out_SXD.stride(0), num_heads, num_turned, size // 2, rows, block, place_S is not None),
+    )
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _turn(  # noqa: ANN202
-    heads, out, cos, sin, places, num, heads_stride, out_stride, way,  # noqa: ANN001
+    heads, out, cos, sin, places, num, way,  # noqa: ANN001
+    HEADS_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr,
     HEADS: tl.constexpr, TURNED: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     GATHERS: tl.constexpr,
 ):  # fmt: skip
@@ -200,12 +234,12 @@ def _turn(  # noqa: ANN202
     if GATHERS:
         source = tl.load(places + row, mask=row < num, other=0)
     turns = inside & (head < TURNED)
-    start = heads + source * heads_stride + head * (2 * E) + angle
+    start = heads + source * HEADS_STRIDE + head * (2 * E) + angle
     one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(start + E, mask=inside, other=0.0).to(tl.float32)
     cosine = tl.load(cos + source * E + angle, mask=turns, other=1.0).to(tl.float32)
     sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32) * way
-    to = out + row * out_stride + head * (2 * E) + angle
+    to = out + row * OUT_STRIDE + head * (2 * E) + angle
     tl.store(to, one * cosine - two * sine, mask=inside)
     tl.store(to + E, two * cosine + one * sine, mask=inside)
 
@@ -223,13 +257,15 @@ def collect(
     `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
     """
     num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
-    block = int(triton.next_power_of_2(num_heads * size // 2))
+    block = _power_of_2(num_heads * size // 2)
     rows = max(1, TILE // block // 4)
     order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
-    _collect[(triton.cdiv(num, rows),)](
-        key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T, num, out_TXD.stride(0),
-        num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None, num_warps=4,
-    )  # fmt: skip
+    _collect(
+        (_cdiv(num, rows),),
+        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T),
+        (num,),
+        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None),
+    )
 
 
 @triton.jit
@@ -237,11 +273,12 @@ def _load_row(grad, place, inside):  # noqa: ANN001, ANN202
     return tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _collect(  # noqa: ANN202
-    key_grad, value_grad, out, cos, sin, order, ends, num, out_stride,  # noqa: ANN001
-    K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
-    SHARES: tl.constexpr,
+    key_grad, value_grad, out, cos, sin, order, ends, num,  # noqa: ANN001
+    OUT_STRIDE: tl.constexpr, K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """A row is a token; columns are as in `_turn`. Neighbours are mostly shared by the same calls: a program goes
     through those of all its tokens side by side, and never has to add up across its threads."""
@@ -274,7 +311,7 @@ def _collect(  # noqa: ANN202
         right = _load_row(value_grad, place + E, inside)
     cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
-    to = out + token * out_stride + within
+    to = out + token * OUT_STRIDE + within
     tl.store(to, one * cosine + two * sine, mask=inside)
     tl.store(to + E, two * cosine - one * sine, mask=inside)
     tl.store(to + K * 2 * E, left, mask=inside)
