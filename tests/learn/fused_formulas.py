@@ -109,6 +109,10 @@ def attend_back(
     return grads
 
 
+def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> None:
+    sum_PWN[0] += torch.cat([grad_TO.float().T @ low_TN.float(), input_TI.float().T @ above_TN.float()])
+
+
 def _calls(tiles: Tiles) -> Iterator[tuple[slice, slice]]:
     """Where the queries and the keys of each call stand."""
     for queries, keys in zip(pairwise(tiles.bounds), pairwise(tiles.whole_bounds), strict=True):

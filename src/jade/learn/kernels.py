@@ -9,7 +9,7 @@ that they know what they may read at once, and a launch has less to say (`learn/
 
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, H = hidden width, F = feed-forward width,
 X = columns of queries, keys and values side by side, A and K = query and key-value heads, D = head width, E = half of
-it, P = programs.
+it, P = programs or parts; O and I = a product's outputs and inputs, N = the ranks of its adapters together.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ TILE = 4096
 FEED_BLOCK = 512
 CALLS_AT_ONCE = 4
 """Calls whose gradients of a shared token are asked for at once."""
+LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
+"""What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
+LEAST_DOT = 16
+"""The narrowest product there is."""
 PROGRAMS = 1024
 """Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
 
@@ -316,3 +320,76 @@ def _collect(  # noqa: ANN202
     tl.store(to + E, two * cosine - one * sine, mask=inside)
     tl.store(to + K * 2 * E, left, mask=inside)
     tl.store(to + K * 2 * E + E, right, mask=inside)
+
+
+def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> None:
+    """Add to the gradients of adapters: of their ups, which are grad^T low, and behind them of their downs, which are
+    input^T above. Each part is added up by a program of its own over its share of the tokens: whoever adds up the
+    parts gets the same each time."""
+    (num, num_outputs), num_inputs, (parts, _, num_ranks) = grad_TO.shape, input_TI.shape[1], sum_PWN.shape
+    ranks = min(LEARN_RANKS, max(LEAST_DOT, _power_of_2(num_ranks)))
+    tiles = _cdiv(num_outputs, LEARN_WIDTH) + _cdiv(num_inputs, LEARN_WIDTH)
+    _add_low_rank(
+        (tiles * _cdiv(num_ranks, ranks), parts),
+        (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
+        (num,),
+        (
+            *(one.stride(0) for one in (grad_TO, low_TN, input_TI, above_TN)),
+            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, LEARN_TOKENS),
+        ),
+        warps=8 if ranks > 64 else 4,
+    )
+
+
+@Kernel
+@triton.jit(do_not_specialize=["num"])
+def _add_low_rank(  # noqa: ANN202
+    grad, low, input, above, total, num,  # noqa: ANN001
+    GRAD_STRIDE: tl.constexpr, LOW_STRIDE: tl.constexpr, INPUT_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
+    O: tl.constexpr, I: tl.constexpr, N: tl.constexpr,  # noqa: E741
+    BLOCK_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """A program's tile belongs to one side; the other side's tokens are none to it. So both are worked one behind the
+    other in the same memory, which two branches would not share."""
+    OUT_TILES: tl.constexpr = (O + BLOCK_W - 1) // BLOCK_W
+    RANK_TILES: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    tile = tl.program_id(0) // RANK_TILES
+    rank_N = tl.program_id(0) % RANK_TILES * BLOCK_N + tl.arange(0, BLOCK_N)
+    share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T
+    count = tl.minimum(share, num - tl.program_id(1) * share)
+    first = tl.program_id(1).to(tl.int64) * share
+    is_up = tile < OUT_TILES
+    column_W = tl.where(is_up, tile, tile - OUT_TILES) * BLOCK_W + tl.arange(0, BLOCK_W)
+    sum_WN = tl.zeros([BLOCK_W, BLOCK_N], tl.float32)
+    sum_WN = _multiply(
+        grad + first * GRAD_STRIDE, low + first * LOW_STRIDE, column_W, rank_N, tl.where(is_up, count, 0), sum_WN,
+        GRAD_STRIDE, LOW_STRIDE, O, N, BLOCK_T,
+    )  # fmt: skip
+    sum_WN = _multiply(
+        input + first * INPUT_STRIDE, above + first * ABOVE_STRIDE, column_W, rank_N, tl.where(is_up, 0, count), sum_WN,
+        INPUT_STRIDE, ABOVE_STRIDE, I, N, BLOCK_T,
+    )  # fmt: skip
+    inside = (column_W < tl.where(is_up, O, I))[:, None] & (rank_N < N)[None, :]
+    row_W = tl.where(is_up, 0, O) + column_W
+    to = total + tl.program_id(1).to(tl.int64) * ((O + I) * N) + row_W[:, None] * N + rank_N[None, :]
+    tl.store(to, tl.load(to, mask=inside, other=0.0) + sum_WN, mask=inside)
+
+
+@triton.jit
+def _multiply(  # noqa: ANN202
+    wide, narrow, column_W, rank_N, count, sum_WN,  # noqa: ANN001
+    WIDE_STRIDE: tl.constexpr, NARROW_STRIDE: tl.constexpr, W: tl.constexpr, N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """sum + wide^T narrow, over so many tokens."""
+    for start in range(0, count, BLOCK_T):
+        token_T = start + tl.arange(0, BLOCK_T)
+        wide_TW = tl.load(
+            wide + token_T[:, None] * WIDE_STRIDE + column_W[None, :],
+            mask=(token_T[:, None] < count) & (column_W[None, :] < W), other=0.0,
+        )  # fmt: skip
+        narrow_TN = tl.load(
+            narrow + token_T[:, None] * NARROW_STRIDE + rank_N[None, :],
+            mask=(token_T[:, None] < count) & (rank_N[None, :] < N), other=0.0,
+        )  # fmt: skip
+        sum_WN = tl.dot(tl.trans(wide_TW), narrow_TN, sum_WN, input_precision="ieee")
+    return sum_WN

@@ -69,7 +69,7 @@ class Kernel:
         form = self._forms.get(key)
         if form is not None and not is_watched():
             columns = grid[1] if len(grid) > 1 else 1
-            stream = torch._C._cuda_getCurrentRawStream(device)  # type: ignore[attr-defined]
+            stream = torch._C._cuda_getCurrentRawStream(device)
             how = grid[0], columns, 1, stream, form.function, form.about, None, None, None
             try:
                 form.start(*how, *starts, *numbers, *constants)
