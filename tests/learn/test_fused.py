@@ -358,7 +358,7 @@ def test_kernels_read_parts_of_wider_matrices() -> None:
 def test_the_whole_gradient_is_made_where_it_is_less_work() -> None:
     def found(rank: int) -> LowRank | None:
         trunk = make_policy(rank=rank, lora_targets=["q_proj", "v_proj"]).trunk
-        stack = Stack.of(list(trunk.layers))  # type: ignore[arg-type,call-overload]
+        stack = Stack.of(list(trunk.layers))  # type: ignore[arg-type]
         assert stack is not None
         assert LowRank.of(stack.groups["down"]) is None
         return LowRank.of(stack.groups["qkv"])

@@ -283,16 +283,18 @@ class _Layers(torch.autograd.Function):
     def forward(ctx: Any, anchor: Tensor, stream_TH: Tensor, state_N: Tensor, layers: list[_Layer]) -> Tensor:
         ctx.num, ctx.state_N, ctx.kept = len(stream_TH), state_N, []
         keeps = any(ctx.needs_input_grad)
-        x_TH, delta_TH = stream_TH, None
+        x_TH = stream_TH
+        fed_TH: Tensor | None = None
         for layer in layers:
-            x_TH, delta_TH, seen = layer.attend(x_TH, delta_TH)
+            x_TH, seen_TH, seen = layer.attend(x_TH, fed_TH)
             if layer is layers[-1]:
-                x_TH, delta_TH = x_TH.index_select(0, state_N) + delta_TH.index_select(0, state_N), None
-            x_TH, delta_TH, fed = layer.feed(x_TH, delta_TH)
+                x_TH = x_TH.index_select(0, state_N) + seen_TH.index_select(0, state_N)
+            x_TH, fed_TH, fed = layer.feed(x_TH, None if layer is layers[-1] else seen_TH)
             if keeps:
                 ctx.kept.append((layer, seen, fed))
             del seen, fed  # who only looks on goes on without them
-        return x_TH + delta_TH
+        assert fed_TH is not None, "there are layers"
+        return x_TH + fed_TH
 
     @staticmethod
     def backward(ctx: Any, grad_NH: Tensor) -> tuple[None, Tensor | None, None, None]:

@@ -134,7 +134,8 @@ class LowRank:
         self.columns = list(map(slice, ends, ends[1:]))
         """Which of the ranks are whose."""
         self.num_ranks = -(-ends[-1] // RANKS_STEP) * RANKS_STEP
-        self.num_outputs, self.num_inputs = members[-1].places.stop, members[0].weights[0].shape[1]
+        self.num_outputs: int = members[-1].places.stop
+        self.num_inputs = members[0].weights[0].shape[1]
         self._sum_LPWN: Tensor | None = None
         self._layers: tuple[Tensor, ...] = ()
 
