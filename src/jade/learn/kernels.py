@@ -28,6 +28,9 @@ CALLS_AT_ONCE = 4
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
 """What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
+SLOTS = 264
+"""Programs that an H200 works on at once: two on each of its processors, or one where it needs most of a processor's
+memory. Those that make adapters' gradients all take equally long: a few more would take twice as long."""
 LEAST_DOT = 16
 """The narrowest product there is."""
 PROGRAMS = 1024
@@ -46,6 +49,11 @@ def _power_of_2(least: int) -> int:
 
 def _cdiv(number: int, size: int) -> int:
     return -(-number // size)
+
+
+def _num_parts(tiles: int, most: int, slots: int) -> int:
+    """In how many parts tokens are added up, for each of so many tiles: as many as can be worked on at once."""
+    return min(most, max(1, slots // tiles))
 
 
 def _num_warps(rows: int, block: int) -> int:
@@ -328,9 +336,9 @@ def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor, above_TN: Te
     parts gets the same each time."""
     (num, num_outputs), num_inputs, (parts, _, num_ranks) = grad_TO.shape, input_TI.shape[1], sum_PWN.shape
     ranks = min(LEARN_RANKS, max(LEAST_DOT, _power_of_2(num_ranks)))
-    tiles = _cdiv(num_outputs, LEARN_WIDTH) + _cdiv(num_inputs, LEARN_WIDTH)
+    tiles = (_cdiv(num_outputs, LEARN_WIDTH) + _cdiv(num_inputs, LEARN_WIDTH)) * _cdiv(num_ranks, ranks)
     _add_low_rank(
-        (tiles * _cdiv(num_ranks, ranks), parts),
+        (tiles, _num_parts(tiles, parts, SLOTS // 2 if ranks > 64 else SLOTS)),
         (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
         (num,),
         (

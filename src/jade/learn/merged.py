@@ -34,9 +34,8 @@ PRODUCTS = {
 """Projections by the input that they have in common."""
 RANKS_STEP = 8
 """Ranks are filled up to a multiple of this, so that every row of a matrix begins where the hardware reads fast."""
-PARTIAL_NUMBERS, MOST_PARTS = 3 << 19, 32
-"""How much is kept of a layer's product while its adapters learn, at most 6 MiB. The products of a model of 576 numbers
-with ranks of 32 then just fill an H200 once: fewer parts would leave some of it idle, more would fill it twice."""
+PARTIAL_NUMBERS, MOST_PARTS = 1 << 21, 26
+"""How much may be kept of a layer's product while its adapters learn: 8 MiB. Few parts leave a GPU half idle."""
 GAINS = {"input_gain": "input_layernorm", "feed_gain": "post_attention_layernorm"}
 
 
