@@ -338,6 +338,40 @@ def test_adapters_gradients_are_added_up_in_parts(
         kernels.add_low_rank(grad, low, given, above, found)
         fused_formulas.add_low_rank(grad, low, given, above, expected)
     torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+    for how, into in ((kernels, found), (fused_formulas, expected)):
+        how.add_low_rank(grad, low, None, above, into)
+    torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("num", "width", "num_ranks", "parts"), [(1, 24, 8, 2), (70, 40, 24, 3), (33, 130, 64, 4)])
+def test_adapters_learn_on_the_way_back_through_the_gate(
+    num: int, width: int, num_ranks: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = real_kernels()
+    mend_dots(monkeypatch)
+    monkeypatch.setattr(kernels, "GATE_WIDTH", 32)
+    monkeypatch.setattr(kernels, "GATE_TOKENS", 16)
+    grad, above = some(num, width + num_ranks).split((width, num_ranks), 1)
+    both = some(num, 2 * width + 8)[:, : 2 * width]
+    found, expected = (torch.ones(parts, 9 + width, num_ranks, device=DEVICE) for _ in range(2))
+    out = kernels.gated_back_learning(grad, both, above, found)
+    torch.testing.assert_close(
+        out, fused_formulas.gated_back_learning(grad, both, above, expected), atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+
+
+def test_many_ranks_do_not_learn_at_the_gate() -> None:
+    kernels = real_kernels()
+    assert kernels.gated_back_learning(some(3, 8), some(3, 16), some(3, 72), some(1, 16, 72)) is None
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_adapters_of_many_ranks_learn_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the gate, with what came out of it made once more."""
+    monkeypatch.setattr(fused.load_kernels(), "gated_back_learning", lambda *_: None)
+    lean, ours = (make_policy(rank=4, fuse=fuse) for fuse in (False, True))
+    assert_same(teach(lean, make_batches(share=True)), teach(ours, make_batches(share=True)))
 
 
 def test_kernels_read_parts_of_wider_matrices() -> None:

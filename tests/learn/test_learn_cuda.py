@@ -111,7 +111,8 @@ def test_kernels_launched_directly_do_what_triton_launches(
         kernels.turn(x.view(num, 3, 16), both[:, :8].contiguous(), both[:, 8:16].contiguous(), place, 2, turned, 1.0)
         normed = kernels.add_norm(x, delta, gain, 1e-5)
         back = kernels.norm_back(delta, x, gain, x, 1e-5, with_gain=False)[0]
-        return [total, turned, *normed, back, kernels.gated(both), *kernels.gated_back(delta, both)]
+        learned = kernels.gated_back_learning(delta, both, above, total)
+        return [total, learned, turned, *normed, back, kernels.gated(both), *kernels.gated_back(delta, both)]
 
     generator = torch.Generator().manual_seed(num)
     shapes = ((num, 48), (num, 48), (48,), (num, 96), (num, 16), (num, 16))

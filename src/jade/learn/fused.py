@@ -163,11 +163,13 @@ class _Layer:
         return input_grad_TI, above_TR
 
     def learn(
-        self, name: str, grad_TO: Tensor, input_TI: Tensor, low_TR: Tensor | None, above_TR: Tensor | None
+        self, name: str, grad_TO: Tensor, input_TI: Tensor | None, low_TR: Tensor | None, above_TR: Tensor | None
     ) -> None:
-        """From the gradient at what came out of a product, from what went in, and from what adapters made of them."""
+        """From the gradient at what came out of a product, from what went in, and from what adapters made of them.
+        Nothing that went in: the adapters' downs have learned already."""
         low = self.merged.get_low(name)
         if low is None or low_TR is None or above_TR is None:
+            assert input_TI is not None, "a whole weight learns from what went in"
             self.merged.learn_product(name, self.number, grad_TO, input_TI)
             return
         self.kernels.add_low_rank(grad_TO, low_TR, input_TI, above_TR, low.sum_of(self.number))
@@ -207,6 +209,18 @@ class _Layer:
         self.kernels.collect(key_grad_SKD, value_grad_SKD, *self.row.angles, self.row.calls, rest_TXD)
         return out_TXD.view(num, -1)
 
+    def gated_back(self, grad_TF: Tensor, both_TF: Tensor, above_TR: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The gradient at what was gated, and what came out; nothing where adapters have learned from it on the way,
+        which spares writing and reading it."""
+        low = self.merged.get_low("down")
+        learned: Tensor | None = None
+        if low is not None and above_TR is not None:
+            learned = self.kernels.gated_back_learning(grad_TF, both_TF, above_TR, low.sum_of(self.number))
+        if learned is not None:
+            return learned, None
+        back: tuple[Tensor, Tensor] = self.kernels.gated_back(grad_TF, both_TF)
+        return back
+
     def attend(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Seen]:
         """The first half: the last layer's addition is made, and attention's own goes to the next half."""
         x_TH, normed_TH = self.norm("input_gain", x_TH, delta_TH)
@@ -244,7 +258,7 @@ class _Layer:
 
     def feed_back(self, grad_TH: Tensor, fed: _Fed) -> Tensor:
         gated_grad_TF, above_TR = self.times_back("down", grad_TH)
-        both_grad_TF, gated_TF = self.kernels.gated_back(gated_grad_TF, fed.both_TF)
+        both_grad_TF, gated_TF = self.gated_back(gated_grad_TF, fed.both_TF, above_TR)
         self.learn("down", grad_TH, gated_TF, fed.gated_low_TR, above_TR)
         normed_grad_TH, above_TR = self.times_back("gate_up", both_grad_TF)
         self.learn("gate_up", both_grad_TF, fed.normed_TH, fed.normed_low_TR, above_TR)

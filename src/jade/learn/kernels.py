@@ -28,6 +28,8 @@ CALLS_AT_ONCE = 4
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
 """What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
+GATE_WIDTH, GATE_RANKS, GATE_TOKENS = 128, 64, 32
+"""The same where a feed-forward part's gradients are made on the way; of ranks these are the most."""
 SLOTS = 264
 """Programs that an H200 works on at once: two on each of its processors, or one where it needs most of a processor's
 memory. Those that make adapters' gradients all take equally long: a few more would take twice as long."""
@@ -208,6 +210,69 @@ def _gated_back(  # noqa: ANN202
     tl.store(again + row * WIDTH + column, opened * value, mask=inside)
 
 
+def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> Tensor | None:
+    """The gradient at both halves; what came out is made again only to be multiplied with what adapters' ups made of
+    the gradient, which is added to the last rows of the sums, as `add_low_rank` does it. None where ranks are many."""
+    (num, width), (parts, num_rows, num_ranks) = grad_TF.shape, sum_PWN.shape
+    ranks = max(LEAST_DOT, _power_of_2(num_ranks))
+    if ranks > GATE_RANKS:
+        return None
+    out_TF = both_TF.new_empty(both_TF.shape)
+    tiles = _cdiv(width, GATE_WIDTH)
+    _gated_back_learning(
+        (tiles, _num_parts(tiles, parts, SLOTS)),
+        (grad_TF, both_TF, above_TN, out_TF, sum_PWN),
+        (num,),
+        (
+            *(width, grad_TF.stride(0), both_TF.stride(0), above_TN.stride(0)),
+            *(num_rows, num_ranks, GATE_WIDTH, ranks, GATE_TOKENS),
+        ),
+        warps=8,
+    )
+    return out_TF
+
+
+@Kernel
+@triton.jit(do_not_specialize=["num"])
+def _gated_back_learning(  # noqa: ANN202
+    grad, both, above, out, total, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
+    SUMS: tl.constexpr, N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    column_F, rank_N = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F), tl.arange(0, BLOCK_N)
+    share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T
+    count = tl.minimum(share, num - tl.program_id(1) * share)
+    first = tl.program_id(1).to(tl.int64) * share
+    grad += first * GRAD_STRIDE
+    both += first * BOTH_STRIDE
+    above += first * ABOVE_STRIDE
+    out += first * (2 * WIDTH)
+    sum_FN = tl.zeros([BLOCK_F, BLOCK_N], tl.float32)
+    for start in range(0, count, BLOCK_T):
+        token_T = start + tl.arange(0, BLOCK_T)
+        inside = (token_T[:, None] < count) & (column_F[None, :] < WIDTH)
+        place = token_T[:, None] * BOTH_STRIDE + column_F[None, :]
+        gate_TF = tl.load(both + place, mask=inside, other=0.0)
+        value_TF = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
+        grad_TF = tl.load(grad + token_T[:, None] * GRAD_STRIDE + column_F[None, :], mask=inside, other=0.0)
+        above_TN = tl.load(
+            above + token_T[:, None] * ABOVE_STRIDE + rank_N[None, :],
+            mask=(token_T[:, None] < count) & (rank_N[None, :] < N), other=0.0,
+        )  # fmt: skip
+        wide_TF, grad_TF = gate_TF.to(tl.float32), grad_TF.to(tl.float32)
+        open_TF = tl.sigmoid(wide_TF)
+        opened_TF = (wide_TF * open_TF).to(gate_TF.dtype).to(tl.float32)
+        to = out + token_T[:, None] * (2 * WIDTH) + column_F[None, :]
+        tl.store(to, grad_TF * value_TF * open_TF * (1.0 + wide_TF * (1.0 - open_TF)), mask=inside)
+        tl.store(to + WIDTH, grad_TF * opened_TF, mask=inside)
+        again_TF = (opened_TF * value_TF).to(gate_TF.dtype)
+        sum_FN = tl.dot(tl.trans(again_TF), above_TN, sum_FN, input_precision="ieee")
+    row_F = SUMS - WIDTH + column_F
+    to = total + tl.program_id(1).to(tl.int64) * (SUMS * N) + row_F[:, None] * N + rank_N[None, :]
+    inside = (column_F < WIDTH)[:, None] & (rank_N < N)[None, :]
+    tl.store(to, tl.load(to, mask=inside, other=0.0) + sum_FN, mask=inside)
+
+
 def turn(
     heads_TXD: Tensor,
     cos_TE: Tensor,
@@ -330,13 +395,16 @@ def _collect(  # noqa: ANN202
     tl.store(to + K * 2 * E + E, right, mask=inside)
 
 
-def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> None:
+def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor | None, above_TN: Tensor, sum_PWN: Tensor) -> None:
     """Add to the gradients of adapters: of their ups, which are grad^T low, and behind them of their downs, which are
-    input^T above. Each part is added up by a program of its own over its share of the tokens: whoever adds up the
-    parts gets the same each time."""
-    (num, num_outputs), num_inputs, (parts, _, num_ranks) = grad_TO.shape, input_TI.shape[1], sum_PWN.shape
+    input^T above, unless there is no input. Each part is added up by a program of its own over its share of the tokens:
+    whoever adds up the parts gets the same each time."""
+    (num, num_outputs), (parts, num_rows, num_ranks) = grad_TO.shape, sum_PWN.shape
+    num_inputs = num_rows - num_outputs
     ranks = min(LEARN_RANKS, max(LEAST_DOT, _power_of_2(num_ranks)))
-    tiles = (_cdiv(num_outputs, LEARN_WIDTH) + _cdiv(num_inputs, LEARN_WIDTH)) * _cdiv(num_ranks, ranks)
+    tiles = _cdiv(num_outputs, LEARN_WIDTH) + (0 if input_TI is None else _cdiv(num_inputs, LEARN_WIDTH))
+    tiles *= _cdiv(num_ranks, ranks)
+    input_TI = grad_TO if input_TI is None else input_TI  # no program reads it
     _add_low_rank(
         (tiles, _num_parts(tiles, parts, SLOTS // 2 if ranks > 64 else SLOTS)),
         (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
