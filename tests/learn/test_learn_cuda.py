@@ -112,6 +112,7 @@ def test_kernels_launched_directly_do_what_triton_launches(
         normed = kernels.add_norm(x, delta, gain, 1e-5)
         back = kernels.norm_back(delta, x, gain, x, 1e-5, with_gain=False)[0]
         learned = kernels.gated_back_learning(delta, both, above, total)
+        assert learned is not None
         return [total, learned, turned, *normed, back, kernels.gated(both), *kernels.gated_back(delta, both)]
 
     generator = torch.Generator().manual_seed(num)
