@@ -153,15 +153,22 @@ def measure_update(
         "calls_per_second": round(len(experience.transitions) / seconds),
         "tokens_per_second": round(tokens / seconds),
         "mfu": round(floor_seconds(policy, experience, options.peak_tflops, best["shared"]) / seconds, 4),
+        **({"device_calls": best["device_calls"]} if on_gpu else {}),
         **({"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if on_gpu else {}),
         **(seen_on_device(learner, experience, seconds + best["seconds_look_back"]) if on_gpu else {}),
     }
 
 
 def timed_update(learner: Learner, experience: Experience, number: int) -> dict[str, float]:
-    started = time.process_time()
+    started, asked = time.process_time(), num_device_calls()
     figures = learner.update(experience, iteration=number, seed=number)
-    return figures | {"processor": time.process_time() - started}
+    return figures | {"processor": time.process_time() - started, "device_calls": num_device_calls() - asked}
+
+
+def num_device_calls() -> int:
+    """How often torch has asked the device for memory, or given some back: which takes milliseconds, or waits."""
+    found = torch.cuda.memory_stats() if torch.cuda.is_available() else {}
+    return sum(int(found.get(name, 0)) for name in ("num_device_alloc", "num_device_free"))
 
 
 def seen_on_device(learner: Learner, experience: Experience, seconds: float) -> dict[str, object]:

@@ -109,6 +109,19 @@ def attend_back(
     return grads
 
 
+def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor | None, above_TN: Tensor, sum_PWN: Tensor) -> None:
+    num_outputs = grad_TO.shape[1]
+    sum_PWN[0, :num_outputs] += grad_TO.float().T @ low_TN.float()
+    if input_TI is not None:
+        sum_PWN[0, num_outputs:] += input_TI.float().T @ above_TN.float()
+
+
+def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> Tensor:
+    out_TF, again_TF = gated_back(grad_TF, both_TF)
+    sum_PWN[0, -again_TF.shape[1] :] += again_TF.float().T @ above_TN.float()
+    return out_TF
+
+
 def _calls(tiles: Tiles) -> Iterator[tuple[slice, slice]]:
     """Where the queries and the keys of each call stand."""
     for queries, keys in zip(pairwise(tiles.bounds), pairwise(tiles.whole_bounds), strict=True):

@@ -22,7 +22,7 @@ from jade.learn import fused, policy
 from jade.learn.batches import Batch, make_batch
 from jade.learn.fused import FusedTrunk
 from jade.learn.learner import Learner
-from jade.learn.merged import Merged
+from jade.learn.merged import LowRank, Merged, Stack
 from jade.learn.policy import Policy
 from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
@@ -37,12 +37,13 @@ def real_kernels() -> ModuleType:
     return kernels
 
 
-@pytest.fixture(params=["formulas", "kernels"])
+@pytest.fixture(params=["formulas", "formulas, low rank", "kernels, low rank"])
 def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fused layers are used on a CPU too."""
-    if request.param == "kernels" and not INTERPRETS:
+    """The fused layers are used on a CPU too, and adapters learn at their low rank although that is little less."""
+    if "kernels" in request.param and not INTERPRETS:
         pytest.skip("needs Triton's interpreter")
-    if request.param == "formulas":
+    monkeypatch.setattr(LowRank, "pays", lambda self: "low rank" in request.param)
+    if "formulas" in request.param:
         monkeypatch.setattr(fused, "load_kernels", lambda: fused_formulas)
         monkeypatch.setattr(fused, "load_attention", lambda: fused_formulas)
     else:
@@ -316,3 +317,132 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     for how, into in zip((kernels, fused_formulas), whole, strict=True):
         how.collect(key_grad, value_grad, cos, sin, row.calls, into[:, 3:])
     torch.testing.assert_close(*whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("num", "num_outputs", "num_inputs", "num_ranks", "parts"),
+    [(1, 8, 24, 8, 1), (70, 40, 16, 24, 3), (9, 33, 130, 136, 4)],
+)
+def test_adapters_gradients_are_added_up_in_parts(
+    num: int, num_outputs: int, num_inputs: int, num_ranks: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow numbers are the last columns of wider matrices. Parts may have no tokens; what was there stays."""
+    kernels = real_kernels()
+    mend_dots(monkeypatch)
+    monkeypatch.setattr(kernels, "LEARN_WIDTH", 32)
+    monkeypatch.setattr(kernels, "LEARN_TOKENS", 16)
+    grad, low = some(num, num_outputs + num_ranks).split((num_outputs, num_ranks), 1)
+    given, above = some(num, num_inputs + num_ranks).split((num_inputs, num_ranks), 1)
+    found, expected = (torch.ones(parts, num_outputs + num_inputs, num_ranks, device=DEVICE) for _ in range(2))
+    for _ in range(2):
+        kernels.add_low_rank(grad, low, given, above, found)
+        fused_formulas.add_low_rank(grad, low, given, above, expected)
+    torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+    for how, into in ((kernels, found), (fused_formulas, expected)):
+        how.add_low_rank(grad, low, None, above, into)
+    torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("num", "width", "num_ranks", "parts"), [(1, 24, 8, 2), (70, 40, 24, 3), (33, 130, 64, 4)])
+def test_adapters_learn_on_the_way_back_through_the_gate(
+    num: int, width: int, num_ranks: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels = real_kernels()
+    mend_dots(monkeypatch)
+    monkeypatch.setattr(kernels, "GATE_WIDTH", 32)
+    monkeypatch.setattr(kernels, "GATE_TOKENS", 16)
+    grad, above = some(num, width + num_ranks).split((width, num_ranks), 1)
+    both = some(num, 2 * width + 8)[:, : 2 * width]
+    found, expected = (torch.ones(parts, 9 + width, num_ranks, device=DEVICE) for _ in range(2))
+    out = kernels.gated_back_learning(grad, both, above, found)
+    torch.testing.assert_close(
+        out, fused_formulas.gated_back_learning(grad, both, above, expected), atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(found.sum(0), expected.sum(0), atol=1e-4, rtol=1e-4)
+
+
+def test_many_ranks_do_not_learn_at_the_gate() -> None:
+    kernels = real_kernels()
+    assert kernels.gated_back_learning(some(3, 8), some(3, 16), some(3, 72), some(1, 16, 72)) is None
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_adapters_of_many_ranks_learn_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the gate, with what came out of it made once more."""
+    monkeypatch.setattr(fused.load_kernels(), "gated_back_learning", lambda *_: None)
+    lean, ours = (make_policy(rank=4, fuse=fuse) for fuse in (False, True))
+    assert_same(teach(lean, make_batches(share=True)), teach(ours, make_batches(share=True)))
+
+
+def test_kernels_read_parts_of_wider_matrices() -> None:
+    """As products with adapters beside them give."""
+    found, expected = real_kernels(), fused_formulas
+    x, past, gain = some(5, 24), some(5, 24), some(24)
+    delta, both, grad = some(5, 32)[:, :24], some(5, 56)[:, :48], some(5, 32)[:, :24]
+    pairs = [
+        [one.add_norm(x, delta, gain, 1e-5) for one in (found, expected)],
+        [one.norm_back(grad, x, gain, past, 1e-5, with_gain=True) for one in (found, expected)],
+        [one.gated(both) for one in (found, expected)],
+        [one.gated_back(grad, both) for one in (found, expected)],
+    ]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_the_whole_gradient_is_made_where_it_is_less_work() -> None:
+    def found(rank: int) -> LowRank | None:
+        trunk = make_policy(rank=rank, lora_targets=["q_proj", "v_proj"]).trunk
+        stack = Stack.of(list(trunk.layers))  # type: ignore[arg-type]
+        assert stack is not None
+        assert LowRank.of(stack.groups["down"]) is None
+        return LowRank.of(stack.groups["qkv"])
+
+    low = found(3)
+    assert low is not None
+    assert (low.num_ranks, low.columns) == (8, [slice(0, 3), slice(3, 3), slice(3, 6)])
+    assert found(24) is None
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["up_proj", "o_proj"]])
+def test_projections_without_adapters_stand_between_those_that_have_some(targets: list[str]) -> None:
+    lean, ours = (make_policy("Qwen2", rank=3, fuse=fuse, lora_targets=targets) for fuse in (False, True))
+    batches = make_batches(share=True, num=2)
+    assert_same(teach(lean, batches), teach(ours, batches, at_once=True))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_biases_may_learn_beside_adapters() -> None:
+    lean, ours = (make_policy("Qwen2", rank=4, fuse=fuse) for fuse in (False, True))
+    for held in (lean, ours):
+        for name, weight in held.named_parameters():
+            if "proj" in name and name.endswith("bias"):
+                weight.requires_grad_(True)
+    expected = teach(lean, make_batches(share=True))
+    assert any(name.endswith("bias") for name in expected)
+    assert_same(expected, teach(ours, make_batches(share=True), at_once=True))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_who_has_looked_back_first_learns_the_same() -> None:
+    """Weights that are held were then put together without what adapters learn from."""
+    ours, (batch,) = make_policy(rank=4), make_batches(share=True)
+    expected = teach(ours, [batch])
+    ours.zero_grad()
+    with ours.unmoved():
+        with torch.no_grad():
+            ours(batch, 0.7)
+        now = ours(batch, 0.7)
+        (now.logp_N * torch.linspace(-1, 2, len(now.logp_N))).sum().backward()
+    for name, weight in ours.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(weight.grad, expected[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_there_is_one_way_back() -> None:
+    ours, (batch,) = make_policy(rank=4), make_batches(share=True)
+    said = ours(batch).logp_N.sum()
+    said.backward(retain_graph=True)
+    with pytest.raises(AssertionError, match="one way back"):
+        said.backward()

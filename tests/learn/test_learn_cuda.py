@@ -90,6 +90,45 @@ def test_fused_layers_are_as_close_to_float32_as_lean_ones(model: Path, adapt: s
     assert taught < 1.3 * lean_taught + 0.002
 
 
+@pytest.mark.parametrize("num", [1, 15, 16, 17])
+@pytest.mark.parametrize("shift", [0, 1, 8])
+def test_kernels_launched_directly_do_what_triton_launches(
+    num: int, shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was compiled before: numbers of 1 and of 16, and tensors that begin at no multiple of 16 bytes."""
+    from jade.learn import kernels
+    from jade.learn.launch import Form, Kernel
+
+    def some(*shape: int) -> Tensor:
+        size = torch.Size(shape).numel()
+        return torch.randn(size + shift, generator=generator).to("cuda", torch.bfloat16)[shift:].view(shape)
+
+    def said(tensors: tuple[Tensor, ...]) -> list[Tensor]:
+        x, delta, gain, both, low, above, place = tensors
+        total = torch.ones(3, 48 + 48, 16, device="cuda")
+        kernels.add_low_rank(both[:, :48], low, delta, above, total)
+        turned = x.new_empty(num, 3, 16)
+        kernels.turn(x.view(num, 3, 16), both[:, :8].contiguous(), both[:, 8:16].contiguous(), place, 2, turned, 1.0)
+        normed = kernels.add_norm(x, delta, gain, 1e-5)
+        back = kernels.norm_back(delta, x, gain, x, 1e-5, with_gain=False)[0]
+        learned = kernels.gated_back_learning(delta, both, above, total)
+        assert learned is not None
+        return [total, learned, turned, *normed, back, kernels.gated(both), *kernels.gated_back(delta, both)]
+
+    generator = torch.Generator().manual_seed(num)
+    shapes = ((num, 48), (num, 48), (48,), (num, 96), (num, 16), (num, 16))
+    tensors = (*(some(*shape) for shape in shapes), torch.arange(num, device="cuda"))
+    first, again = said(tensors), said(tensors)
+    direct = [form for form in kernels._add_norm._forms.values() if isinstance(form, Form)]
+    assert direct, "no form of the kernel was kept: is this Triton known to jade/learn/launch.py?"
+    for kernel in vars(kernels).values():
+        if isinstance(kernel, Kernel):
+            monkeypatch.setattr(kernel, "_is_plain", True)
+    for one, other, plain in zip(first, again, said(tensors), strict=True):
+        assert torch.equal(one, plain)
+        assert torch.equal(other, plain)
+
+
 def test_an_update_with_fused_layers_repeats_itself(model: Path) -> None:
     """Gradients of shared tokens are added up in one order, and nothing else is left to chance."""
     (one, first), (two, second) = (gradients(load(model, "cuda", adapt="lora"), share=True) for _ in range(2))

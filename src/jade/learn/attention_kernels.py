@@ -22,6 +22,7 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
+from jade.learn.launch import Kernel
 from jade.learn.tiles import NUMBERS, Blocks, Tiles
 
 LEAST_WIDTH = 16
@@ -39,12 +40,15 @@ def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, 
     num_keys, size = key_SKD.shape[1:]
     out_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
     log_sum_KTG = query_TAD.new_empty(num_keys, len(query_TAD), tiles.group, dtype=torch.float32)
-    _attend[(len(tiles.forward_PI) * num_keys,)](
-        query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles.forward_PI, scale * LOG2_E, len(query_TAD),
-        query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
-        *_sizes(num_keys, tiles.group, size, tiles.choice.forward),
-        num_warps=tiles.choice.forward.warps, num_stages=tiles.choice.forward.stages,
-    )  # fmt: skip
+    blocks = tiles.choice.forward
+    _attend(
+        (len(tiles.forward_PI) * num_keys,),
+        (query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles.forward_PI),
+        (scale * LOG2_E, len(query_TAD)),
+        (query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0), *_sizes(num_keys, tiles.group, size, blocks)),
+        warps=blocks.warps,
+        stages=blocks.stages,
+    )
     return out_TAD, log_sum_KTG
 
 
@@ -79,12 +83,17 @@ def back_to_queries(
     blocks = tiles.choice.to_queries
     query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
     along_KTG = torch.empty_like(log_sum_KTG)
-    _back_to_queries[(len(tiles.to_queries_PI) * num_keys,)](
-        grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, along_KTG, query_grad_TAD, tiles.to_queries_PI,
-        scale, scale * LOG2_E, len(query_TAD),
-        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
-        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
-    )  # fmt: skip
+    _back_to_queries(
+        (len(tiles.to_queries_PI) * num_keys,),
+        (grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, along_KTG, query_grad_TAD, tiles.to_queries_PI),
+        (scale, scale * LOG2_E, len(query_TAD)),
+        (
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD)),
+            *_sizes(num_keys, tiles.group, size, blocks),
+        ),
+        warps=blocks.warps,
+        stages=blocks.stages,
+    )
     return query_grad_TAD, along_KTG
 
 
@@ -102,18 +111,33 @@ def back_to_keys(
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_keys
     key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
-    _back_to_keys[(len(tiles.to_keys_PI) * num_keys,)](
-        grad_TAD, query_TAD, key_SKD, value_SKD, log_sum_KTG, along_KTG, key_grad_SKD, value_grad_SKD, tiles.to_keys_PI,
-        scale, scale * LOG2_E, len(query_TAD),
-        grad_TAD.stride(0), query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0),
-        *_sizes(num_keys, tiles.group, size, blocks), num_warps=blocks.warps, num_stages=blocks.stages,
-    )  # fmt: skip
+    _back_to_keys(
+        (len(tiles.to_keys_PI) * num_keys,),
+        (
+            grad_TAD,
+            query_TAD,
+            key_SKD,
+            value_SKD,
+            log_sum_KTG,
+            along_KTG,
+            key_grad_SKD,
+            value_grad_SKD,
+            tiles.to_keys_PI,
+        ),
+        (scale, scale * LOG2_E, len(query_TAD)),
+        (
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD)),
+            *_sizes(num_keys, tiles.group, size, blocks),
+        ),
+        warps=blocks.warps,
+        stages=blocks.stages,
+    )
     return key_grad_SKD, value_grad_SKD
 
 
 def _sizes(num_keys: int, group: int, size: int, blocks: Blocks) -> tuple[int, ...]:
     """What the kernels are compiled for. All of it belongs to the model or to the blocks, nothing to the batch."""
-    block_size = max(LEAST_WIDTH, int(triton.next_power_of_2(size)))
+    block_size = max(LEAST_WIDTH, 1 << (size - 1).bit_length())
     return num_keys, group, size, block_size, blocks.rows, blocks.keys, NUMBERS
 
 
@@ -149,18 +173,18 @@ def _read_tile(tiles, K: tl.constexpr, NUMBERS: tl.constexpr):  # noqa: ANN001, 
 
 @triton.jit
 def _see(  # noqa: ANN202
-    query_MD, key, value, key_stride, value_stride, begin, end, num_keys, last_M, scale,  # noqa: ANN001
-    most_M, sum_M, out_MD,  # noqa: ANN001
+    query_MD, key, value, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr, begin, end, num_keys,  # noqa: ANN001
+    last_M, scale, most_M, sum_M, out_MD,  # noqa: ANN001
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """Goes on with what rows have seen, over more keys: all of which they see, or some."""
     for start in range(begin, end, BLOCK_N):
         key_N = start + tl.arange(0, BLOCK_N)
-        key_ND = _load(key, key_N * key_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        key_ND = _load(key, key_N * KEY_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
         score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
         if not ALL:
             score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
-        value_ND = _load(value, key_N * value_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        value_ND = _load(value, key_N * VALUE_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
         # Never minus infinity: the first key is seen by all.
         now_M = tl.maximum(most_M, tl.max(score_MN, 1))
         weight_MN = tl.exp2(score_MN - now_M[:, None])
@@ -171,9 +195,11 @@ def _see(  # noqa: ANN202
     return most_M, sum_M, out_MD
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _attend(  # noqa: ANN202
-    query, key, value, out, log_sum, tiles, scale, num_tokens, query_stride, key_stride, value_stride,  # noqa: ANN001
+    query, key, value, out, log_sum, tiles, scale, num_tokens,  # noqa: ANN001
+    QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -182,11 +208,11 @@ def _attend(  # noqa: ANN202
     inside_M = row_M < num_queries * G
     token_M, head_M = row_M // G, row_M % G
     query_MD = _load(
-        query + query_start * query_stride + head * (G * D), token_M * query_stride + head_M * D, inside_M,
+        query + query_start * QUERY_STRIDE + head * (G * D), token_M * QUERY_STRIDE + head_M * D, inside_M,
         D, BLOCK_D, False,
     )  # fmt: skip
-    key += key_start * key_stride + head * D
-    value += key_start * value_stride + head * D
+    key += key_start * KEY_STRIDE + head * D
+    value += key_start * VALUE_STRIDE + head * D
     before = num_keys - num_queries
     last_M = token_M + before
     most_M = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -195,11 +221,11 @@ def _attend(  # noqa: ANN202
     clear = (first // G + before + 1) // BLOCK_N * BLOCK_N  # keys before this one are seen by all
     end = (tl.minimum(first + BLOCK_M, num_queries * G) - 1) // G + before + 1
     most_M, sum_M, out_MD = _see(
-        query_MD, key, value, key_stride, value_stride, 0, clear, num_keys, last_M, scale, most_M, sum_M, out_MD,
+        query_MD, key, value, KEY_STRIDE, VALUE_STRIDE, 0, clear, num_keys, last_M, scale, most_M, sum_M, out_MD,
         D, BLOCK_D, BLOCK_N, True,
     )  # fmt: skip
     most_M, sum_M, out_MD = _see(
-        query_MD, key, value, key_stride, value_stride, clear, end, num_keys, last_M, scale, most_M, sum_M, out_MD,
+        query_MD, key, value, KEY_STRIDE, VALUE_STRIDE, clear, end, num_keys, last_M, scale, most_M, sum_M, out_MD,
         D, BLOCK_D, BLOCK_N, False,
     )  # fmt: skip
     out += query_start * (K * G * D) + head * (G * D)
@@ -210,15 +236,15 @@ def _attend(  # noqa: ANN202
 
 @triton.jit
 def _see_back(  # noqa: ANN202
-    query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, begin, end, num_keys, last_M,  # noqa: ANN001
-    scale, query_grad_MD,  # noqa: ANN001
+    query_MD, grad_MD, log_sum_M, along_M, key, value, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,  # noqa: ANN001
+    begin, end, num_keys, last_M, scale, query_grad_MD,  # noqa: ANN001
     D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """Goes on with the gradients of rows, over more keys: all of which they see, or some."""
     for start in range(begin, end, BLOCK_N):
         key_N = start + tl.arange(0, BLOCK_N)
-        key_ND = _load(key, key_N * key_stride, key_N < num_keys, D, BLOCK_D, ALL)
-        value_ND = _load(value, key_N * value_stride, key_N < num_keys, D, BLOCK_D, ALL)
+        key_ND = _load(key, key_N * KEY_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
+        value_ND = _load(value, key_N * VALUE_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
         score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
         if not ALL:
             score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
@@ -229,10 +255,11 @@ def _see_back(  # noqa: ANN202
     return query_grad_MD
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_queries(  # noqa: ANN202
     grad, query, key, value, out, log_sum, along, query_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
-    grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
+    GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -241,30 +268,30 @@ def _back_to_queries(  # noqa: ANN202
     row_M = first + tl.arange(0, BLOCK_M)
     inside_M = row_M < num_queries * G
     token_M, head_M = row_M // G, row_M % G
-    query += query_start * query_stride + head * (G * D)
-    grad += query_start * grad_stride + head * (G * D)
+    query += query_start * QUERY_STRIDE + head * (G * D)
+    grad += query_start * GRAD_STRIDE + head * (G * D)
     out_start = query_start * (K * G * D) + head * (G * D)
     out_place_M = token_M * (K * G * D) + head_M * D
-    query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
-    grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
+    query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
+    grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
     out_MD = _load(out + out_start, out_place_M, inside_M, D, BLOCK_D, False)
     rows = (head * num_tokens + query_start) * G
     log_sum_M = tl.load(log_sum + rows + row_M, mask=inside_M, other=0.0)
     along_M = tl.sum(grad_MD.to(tl.float32) * out_MD.to(tl.float32), 1)
     tl.store(along + rows + row_M, along_M, mask=inside_M)
-    key += key_start * key_stride + head * D
-    value += key_start * value_stride + head * D
+    key += key_start * KEY_STRIDE + head * D
+    value += key_start * VALUE_STRIDE + head * D
     before = num_keys - num_queries
     last_M = token_M + before
     clear = (first // G + before + 1) // BLOCK_N * BLOCK_N  # keys before this one are seen by all
     end = (tl.minimum(first + BLOCK_M, num_queries * G) - 1) // G + before + 1
     query_grad_MD = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     query_grad_MD = _see_back(
-        query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, 0, clear, num_keys, last_M,
+        query_MD, grad_MD, log_sum_M, along_M, key, value, KEY_STRIDE, VALUE_STRIDE, 0, clear, num_keys, last_M,
         scale_of_2, query_grad_MD, D, BLOCK_D, BLOCK_N, True,
     )  # fmt: skip
     query_grad_MD = _see_back(
-        query_MD, grad_MD, log_sum_M, along_M, key, value, key_stride, value_stride, clear, end, num_keys, last_M,
+        query_MD, grad_MD, log_sum_M, along_M, key, value, KEY_STRIDE, VALUE_STRIDE, clear, end, num_keys, last_M,
         scale_of_2, query_grad_MD, D, BLOCK_D, BLOCK_N, False,
     )  # fmt: skip
     _store(query_grad + out_start, out_place_M, inside_M, query_grad_MD * scale, D, BLOCK_D)
@@ -272,8 +299,8 @@ def _back_to_queries(  # noqa: ANN202
 
 @triton.jit
 def _be_seen(  # noqa: ANN202
-    key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, end, num_rows, before,  # noqa: ANN001
-    scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
+    key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,  # noqa: ANN001
+    begin, end, num_rows, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
     G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """Goes on with the gradients of keys and values, over more rows: all of which see them, or some."""
@@ -281,8 +308,8 @@ def _be_seen(  # noqa: ANN202
         row_M = start + tl.arange(0, BLOCK_M)
         inside_M = row_M < num_rows
         token_M, head_M = row_M // G, row_M % G
-        query_MD = _load(query, token_M * query_stride + head_M * D, inside_M, D, BLOCK_D, False)
-        grad_MD = _load(grad, token_M * grad_stride + head_M * D, inside_M, D, BLOCK_D, False)
+        query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
+        grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
         log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
         along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
         score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
@@ -297,20 +324,21 @@ def _be_seen(  # noqa: ANN202
     return key_grad_ND, value_grad_ND
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_keys(  # noqa: ANN202
     grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
-    grad_stride, query_stride, key_stride, value_stride,  # noqa: ANN001
+    GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
     key_N = first + tl.arange(0, BLOCK_N)
     inside_N = key_N < num_keys
-    key_ND = _load(key + key_start * key_stride + head * D, key_N * key_stride, inside_N, D, BLOCK_D, False)
-    value_ND = _load(value + key_start * value_stride + head * D, key_N * value_stride, inside_N, D, BLOCK_D, False)
-    query += query_start * query_stride + head * (G * D)
-    grad += query_start * grad_stride + head * (G * D)
+    key_ND = _load(key + key_start * KEY_STRIDE + head * D, key_N * KEY_STRIDE, inside_N, D, BLOCK_D, False)
+    value_ND = _load(value + key_start * VALUE_STRIDE + head * D, key_N * VALUE_STRIDE, inside_N, D, BLOCK_D, False)
+    query += query_start * QUERY_STRIDE + head * (G * D)
+    grad += query_start * GRAD_STRIDE + head * (G * D)
     log_sum += (head * num_tokens + query_start) * G
     along += (head * num_tokens + query_start) * G
     before = num_keys - num_queries
@@ -322,11 +350,11 @@ def _back_to_keys(  # noqa: ANN202
     key_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, begin, clear, num_rows, before,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, num_rows, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
     )  # fmt: skip
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, query_stride, grad_stride, clear, num_rows, num_rows,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, num_rows,
         before, scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
     start = key_start * (K * D) + head * D

@@ -1,13 +1,14 @@
 """A decoder of the Llama family that learns, in a fraction of the launches: layers written out forward and backward.
 
 A small model's update waits for launches and for memory, not for arithmetic. Here a layer is its matrix products,
-attention made for short calls, and five kernels for all that lies between; its weights are made once for all pieces of
+attention made for short calls, and six kernels for all that lies between; its weights are made once for all pieces of
 a step. What it says and teaches is what the lean layers say and teach, but for rounding. Layers of another kind stay as
 they are, and so does all of this on a CPU.
 
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, N = its action tokens, H = hidden width,
 F = feed-forward width, X = heads of queries, keys and values together, A and K = query and key-value heads, D = head
-width, E = half of it, G = query heads of a key-value head.
+width, E = half of it, G = query heads of a key-value head; O and I = a product's outputs and inputs, R = the ranks of
+its adapters together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -106,16 +107,9 @@ class FusedTrunk:
         # Adapters learn although nothing that comes in does.
         anchor = torch.empty(0, device=stream_TH.device, requires_grad=torch.is_grad_enabled() and merged.learns)
         kernels, attention = load_kernels(), load_attention()
-        delta_TH: Tensor | None = None
-        last = len(trunk.layers) - 1
-        for number in range(last + 1):
-            layer = _Layer(kernels, attention, merged, number, self._shape, row)
-            stream_TH, delta_TH = _Attend.apply(anchor, stream_TH, delta_TH, layer)  # type: ignore[no-untyped-call]
-            if number == last:
-                # Behind the last attention tokens no longer meet, and only these are asked for.
-                stream_TH, delta_TH = _Pick.apply(stream_TH, delta_TH, batch.state_N), None  # type: ignore[no-untyped-call]
-            stream_TH, delta_TH = _Feed.apply(stream_TH, delta_TH, layer)  # type: ignore[no-untyped-call]
-        state_NH: Tensor = trunk.norm(stream_TH + delta_TH)
+        layers = [_Layer(kernels, attention, merged, number, self._shape, row) for number in range(len(trunk.layers))]
+        sum_NH = _Layers.apply(anchor, stream_TH, batch.state_N, layers)  # type: ignore[no-untyped-call]
+        state_NH: Tensor = trunk.norm(sum_NH)
         return state_NH
 
     def _weights(self, device: torch.device) -> Merged:
@@ -149,13 +143,37 @@ class _Layer:
     def weight(self, name: str) -> Tensor:
         return self.merged.get(name, self.number)
 
-    def times(self, name: str, input_TI: Tensor) -> Tensor:
-        return linear(input_TI, self.weight(name), self.merged.get_bias(name, self.number))
+    def times(self, name: str, input_TI: Tensor) -> tuple[Tensor, Tensor | None]:
+        """A product, and what adapters of low rank made of the input."""
+        bias_O = self.merged.get_bias(name, self.number)
+        low = self.merged.get_low(name)
+        if low is None:
+            return linear(input_TI, self.weight(name), bias_O), None
+        below_OI, _ = self.merged.get_beside(name, self.number)
+        out_TO, low_TR = linear(input_TI, below_OI, bias_O).split_with_sizes((low.num_outputs, low.num_ranks), 1)
+        return out_TO, low_TR
 
-    def times_back(self, name: str, grad_TO: Tensor, input_TI: Tensor) -> Tensor:
-        """The gradient at a product's input; its weight learns."""
-        self.merged.learn_product(name, self.number, grad_TO, input_TI)
-        return grad_TO @ self.weight(name)
+    def times_back(self, name: str, grad_TO: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The gradient at a product's input, and what such adapters made of the gradient that came in."""
+        low = self.merged.get_low(name)
+        if low is None:
+            return grad_TO @ self.weight(name), None
+        _, aside_OI = self.merged.get_beside(name, self.number)
+        input_grad_TI, above_TR = (grad_TO @ aside_OI).split_with_sizes((low.num_inputs, low.num_ranks), 1)
+        return input_grad_TI, above_TR
+
+    def learn(
+        self, name: str, grad_TO: Tensor, input_TI: Tensor | None, low_TR: Tensor | None, above_TR: Tensor | None
+    ) -> None:
+        """From the gradient at what came out of a product, from what went in, and from what adapters made of them.
+        Nothing that went in: the adapters' downs have learned already."""
+        low = self.merged.get_low(name)
+        if low is None or low_TR is None or above_TR is None:
+            assert input_TI is not None, "a whole weight learns from what went in"
+            self.merged.learn_product(name, self.number, grad_TO, input_TI)
+            return
+        self.kernels.add_low_rank(grad_TO, low_TR, input_TI, above_TR, low.sum_of(self.number))
+        self.merged.learn_bias(name, self.number, grad_TO)
 
     def norm(self, name: str, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor]:
         normed: tuple[Tensor, Tensor] = self.kernels.add_norm(x_TH, delta_TH, self.weight(name), self.shape.eps)
@@ -173,93 +191,149 @@ class _Layer:
 
     def split(self, heads_TX: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys with the places of the whole calls, and their values; queries and keys turned."""
-        heads_TXD = heads_TX.unflatten(-1, (-1, self.shape.size))
-        num_heads, num_keys, place_S = self.shape.num_heads, self.shape.num_keys, self.row.place_S
-        num = len(heads_TXD) if place_S is None else len(place_S)
-        query_TAD = heads_TXD.new_empty(len(heads_TXD), num_heads, self.shape.size)
-        both_SXD = heads_TXD.new_empty(num, 2 * num_keys, self.shape.size)
-        self.kernels.turn(heads_TXD[:, :num_heads], *self.row.angles, None, num_heads, query_TAD, 1.0)
-        self.kernels.turn(heads_TXD[:, num_heads:], *self.row.angles, place_S, num_keys, both_SXD, 1.0)
-        return query_TAD, both_SXD[:, :num_keys], both_SXD[:, num_keys:]
+        num_heads, num_keys, size = self.shape.num_heads, self.shape.num_keys, self.shape.size
+        num, place_S = len(heads_TX), self.row.place_S
+        first_TAD, rest_TXD = heads_TX.view(num, -1, size).split_with_sizes((num_heads, 2 * num_keys), 1)
+        query_TAD = heads_TX.new_empty(num, num_heads, size)
+        both_SXD = heads_TX.new_empty(num if place_S is None else len(place_S), 2 * num_keys, size)
+        self.kernels.turn(first_TAD, *self.row.angles, None, num_heads, query_TAD, 1.0)
+        self.kernels.turn(rest_TXD, *self.row.angles, place_S, num_keys, both_SXD, 1.0)
+        key_SKD, value_SKD = both_SXD.split_with_sizes((num_keys, num_keys), 1)
+        return query_TAD, key_SKD, value_SKD
 
     def split_back(self, query_grad_TAD: Tensor, key_grad_SKD: Tensor, value_grad_SKD: Tensor) -> Tensor:
-        num_heads = self.shape.num_heads
-        out_TXD = query_grad_TAD.new_empty(len(query_grad_TAD), num_heads + 2 * self.shape.num_keys, self.shape.size)
-        self.kernels.turn(query_grad_TAD, *self.row.angles, None, num_heads, out_TXD[:, :num_heads], -1.0)
-        self.kernels.collect(key_grad_SKD, value_grad_SKD, *self.row.angles, self.row.calls, out_TXD[:, num_heads:])
-        return out_TXD.flatten(1)
+        num, num_heads, num_others = len(query_grad_TAD), self.shape.num_heads, 2 * self.shape.num_keys
+        out_TXD = query_grad_TAD.new_empty(num, num_heads + num_others, self.shape.size)
+        first_TAD, rest_TXD = out_TXD.split_with_sizes((num_heads, num_others), 1)
+        self.kernels.turn(query_grad_TAD, *self.row.angles, None, num_heads, first_TAD, -1.0)
+        self.kernels.collect(key_grad_SKD, value_grad_SKD, *self.row.angles, self.row.calls, rest_TXD)
+        return out_TXD.view(num, -1)
+
+    def gated_back(self, grad_TF: Tensor, both_TF: Tensor, above_TR: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The gradient at what was gated, and what came out; nothing where adapters have learned from it on the way,
+        which spares writing and reading it."""
+        low = self.merged.get_low("down")
+        learned: Tensor | None = None
+        if low is not None and above_TR is not None:
+            learned = self.kernels.gated_back_learning(grad_TF, both_TF, above_TR, low.sum_of(self.number))
+        if learned is not None:
+            return learned, None
+        back: tuple[Tensor, Tensor] = self.kernels.gated_back(grad_TF, both_TF)
+        return back
+
+    def attend(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Seen]:
+        """The first half: the last layer's addition is made, and attention's own goes to the next half."""
+        x_TH, normed_TH = self.norm("input_gain", x_TH, delta_TH)
+        heads_TX, normed_low_TR = self.times("qkv", normed_TH)
+        query_TAD, key_SKD, value_SKD = self.split(heads_TX)
+        out_TAD, log_sum_KTG = self.attention.attend(query_TAD, key_SKD, value_SKD, self.row.tiles, self.shape.scale)
+        delta_TH, out_low_TR = self.times("output", out_TAD.view(len(out_TAD), -1))
+        seen = query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG
+        return x_TH, delta_TH, _Seen(x_TH, normed_TH, _alone(normed_low_TR), *seen, _alone(out_low_TR))
+
+    def attend_back(self, grad_TH: Tensor, seen: _Seen, *, goes_on: bool) -> Tensor | None:
+        """The gradient at what came in, if it goes on from here."""
+        num = len(grad_TH)
+        out_grad_TX, above_TR = self.times_back("output", grad_TH)
+        self.learn("output", grad_TH, seen.out_TAD.view(num, -1), seen.out_low_TR, above_TR)
+        grads = self.attention.attend_back(
+            out_grad_TX.view(num, -1, self.shape.size),
+            *(seen.query_TAD, seen.key_SKD, seen.value_SKD, seen.out_TAD, seen.log_sum_KTG),
+            self.row.tiles,
+            self.shape.scale,
+        )
+        heads_grad_TX = self.split_back(*grads)
+        normed_grad_TH, above_TR = self.times_back("qkv", heads_grad_TX)
+        self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
+        if not (goes_on or self.merged.wants("input_gain")):  # the first layer, over embeddings that are frozen
+            return None
+        return self.norm_back("input_gain", normed_grad_TH, seen.x_TH, grad_TH)
+
+    def feed(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Fed]:
+        """The second half: attention's addition is made, and the feed-forward part's own goes on."""
+        x_TH, normed_TH = self.norm("feed_gain", x_TH, delta_TH)
+        both_TF, normed_low_TR = self.times("gate_up", normed_TH)
+        delta_TH, gated_low_TR = self.times("down", self.kernels.gated(both_TF))
+        return x_TH, delta_TH, _Fed(x_TH, normed_TH, normed_low_TR, both_TF, _alone(gated_low_TR))
+
+    def feed_back(self, grad_TH: Tensor, fed: _Fed) -> Tensor:
+        gated_grad_TF, above_TR = self.times_back("down", grad_TH)
+        both_grad_TF, gated_TF = self.gated_back(gated_grad_TF, fed.both_TF, above_TR)
+        self.learn("down", grad_TH, gated_TF, fed.gated_low_TR, above_TR)
+        normed_grad_TH, above_TR = self.times_back("gate_up", both_grad_TF)
+        self.learn("gate_up", both_grad_TF, fed.normed_TH, fed.normed_low_TR, above_TR)
+        return self.norm_back("feed_gain", normed_grad_TH, fed.x_TH, grad_TH)
 
 
-class _Attend(torch.autograd.Function):
-    """The first half of a layer: the last one's addition is made, and attention's own goes to the next half."""
+class _Seen(NamedTuple):
+    """What the way back through a layer's attention asks for."""
+
+    x_TH: Tensor
+    normed_TH: Tensor
+    normed_low_TR: Tensor | None
+    query_TAD: Tensor
+    key_SKD: Tensor
+    value_SKD: Tensor
+    out_TAD: Tensor
+    log_sum_KTG: Tensor
+    out_low_TR: Tensor | None
+
+
+class _Fed(NamedTuple):
+    """What the way back through a layer's feed-forward part asks for."""
+
+    x_TH: Tensor
+    normed_TH: Tensor
+    normed_low_TR: Tensor | None
+    both_TF: Tensor
+    gated_low_TR: Tensor | None
+
+
+class _Layers(torch.autograd.Function):
+    """All layers, one behind the other. Between them flow the stream and what is still to be added to it: the gradient
+    at the one is that at the other. Behind the last attention tokens no longer meet, and only some are asked for."""
 
     @staticmethod
-    def forward(
-        ctx: Any, anchor: Tensor, x_TH: Tensor, delta_TH: Tensor | None, layer: _Layer
-    ) -> tuple[Tensor, Tensor]:
-        x_TH, normed_TH = layer.norm("input_gain", x_TH, delta_TH)
-        query_TAD, key_SKD, value_SKD = layer.split(layer.times("qkv", normed_TH))
-        out_TAD, log_sum_KTG = layer.attention.attend(query_TAD, key_SKD, value_SKD, layer.row.tiles, layer.shape.scale)
-        ctx.layer = layer
-        ctx.save_for_backward(x_TH, normed_TH, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG)
-        return x_TH, layer.times("output", out_TAD.flatten(1))
+    def forward(ctx: Any, anchor: Tensor, stream_TH: Tensor, state_N: Tensor, layers: list[_Layer]) -> Tensor:
+        ctx.num, ctx.state_N, ctx.kept = len(stream_TH), state_N, []
+        keeps = any(ctx.needs_input_grad)
+        x_TH = stream_TH
+        fed_TH: Tensor | None = None
+        for layer in layers:
+            x_TH, seen_TH, seen = layer.attend(x_TH, fed_TH)
+            if layer is layers[-1]:
+                x_TH = x_TH.index_select(0, state_N) + seen_TH.index_select(0, state_N)
+            x_TH, fed_TH, fed = layer.feed(x_TH, None if layer is layers[-1] else seen_TH)
+            if keeps:
+                ctx.kept.append((layer, seen, fed))
+            del seen, fed  # who only looks on goes on without them
+        assert fed_TH is not None, "there are layers"
+        return x_TH + fed_TH
 
     @staticmethod
-    def backward(ctx: Any, past_TH: Tensor, grad_TH: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
-        layer: _Layer = ctx.layer
-        x_TH, normed_TH, *seen = ctx.saved_tensors
-        out_TAD = seen[3]
-        out_grad_TAD = layer.times_back("output", grad_TH.contiguous(), out_TAD.flatten(1)).view_as(out_TAD)
-        grads = layer.attention.attend_back(out_grad_TAD, *seen, layer.row.tiles, layer.shape.scale)
-        heads_grad_TX, below_TH = layer.split_back(*grads), None
-        if any(ctx.needs_input_grad[1:3]) or layer.merged.wants("input_gain"):
-            normed_grad_TH = layer.times_back("qkv", heads_grad_TX, normed_TH)
-            below_TH = layer.norm_back("input_gain", normed_grad_TH, x_TH, past_TH.contiguous())
-        else:  # the first layer, over embeddings that are frozen
-            layer.merged.learn_product("qkv", layer.number, heads_grad_TX, normed_TH)
-        if layer.number == 0 and not layer.merged.held:
-            layer.merged.give_back()
-        return None, below_TH, below_TH if ctx.needs_input_grad[2] else None, None
-
-
-class _Feed(torch.autograd.Function):
-    """The second half: attention's addition is made, and the feed-forward part's own goes on."""
-
-    @staticmethod
-    def forward(ctx: Any, x_TH: Tensor, delta_TH: Tensor | None, layer: _Layer) -> tuple[Tensor, Tensor]:
-        x_TH, normed_TH = layer.norm("feed_gain", x_TH, delta_TH)
-        both_TF = layer.times("gate_up", normed_TH)
-        ctx.layer = layer
-        ctx.save_for_backward(x_TH, normed_TH, both_TF)
-        return x_TH, layer.times("down", layer.kernels.gated(both_TF))
-
-    @staticmethod
-    def backward(ctx: Any, past_TH: Tensor, grad_TH: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        layer: _Layer = ctx.layer
-        x_TH, normed_TH, both_TF = ctx.saved_tensors
-        grad_TH = grad_TH.contiguous()
-        both_grad_TF, gated_TF = layer.kernels.gated_back(grad_TH @ layer.weight("down"), both_TF)
-        layer.merged.learn_product("down", layer.number, grad_TH, gated_TF)
-        normed_grad_TH = layer.times_back("gate_up", both_grad_TF, normed_TH)
-        below_TH = layer.norm_back("feed_gain", normed_grad_TH, x_TH, past_TH.contiguous())
-        return below_TH, below_TH if ctx.needs_input_grad[1] else None, None
-
-
-class _Pick(torch.autograd.Function):
-    """The stream with its addition, at some tokens. Calls may share one: its gradients are added up in float32."""
-
-    @staticmethod
-    def forward(ctx: Any, x_TH: Tensor, delta_TH: Tensor, state_N: Tensor) -> Tensor:
-        ctx.save_for_backward(state_N)
-        ctx.num = len(x_TH)
-        return x_TH.index_select(0, state_N) + delta_TH.index_select(0, state_N)
-
-    @staticmethod
-    def backward(ctx: Any, grad_NH: Tensor) -> tuple[Tensor, Tensor, None]:
-        (state_N,) = ctx.saved_tensors
+    def backward(ctx: Any, grad_NH: Tensor) -> tuple[None, Tensor | None, None, None]:
+        kept: list[tuple[_Layer, _Seen, _Fed]] = ctx.kept
+        assert kept, "what the layers kept is gone: there is one way back"
+        merged = kept[0][0].merged
+        layer, seen, fed = kept.pop()
+        grad_NH = layer.feed_back(grad_NH.contiguous(), fed)
+        # Calls may share a token: its gradients are added up in float32.
         total_TH = grad_NH.new_zeros((ctx.num, grad_NH.shape[1]), dtype=torch.float32)
-        grad_TH = total_TH.index_add_(0, state_N, grad_NH.float()).to(grad_NH.dtype)
-        return grad_TH, grad_TH, None
+        grad_TH: Tensor | None = total_TH.index_add_(0, ctx.state_N, grad_NH.float()).to(grad_NH.dtype)
+        while grad_TH is not None:
+            grad_TH = layer.attend_back(grad_TH, seen, goes_on=bool(kept) or ctx.needs_input_grad[1])
+            if grad_TH is None or not kept:
+                break
+            layer, seen, fed = kept.pop()  # what the last one kept is free from here on
+            grad_TH = layer.feed_back(grad_TH, fed)
+        if not merged.held:
+            merged.give_back()
+        return None, grad_TH if ctx.needs_input_grad[1] else None, None, None
+
+
+def _alone(low_TR: Tensor | None) -> Tensor | None:
+    """A copy, so that all that it came with need not be kept: that is twenty times as much."""
+    return None if low_TR is None else low_TR.contiguous()
 
 
 def _is_known(layer: Any) -> bool:

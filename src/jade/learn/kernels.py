@@ -4,9 +4,12 @@
 Sums are taken in float32. Forward they round where the lean layers round, since the sampler's log-probs are compared
 with these; backward they round once, at the end. Imported on a GPU only: Triton comes with torch's CUDA builds.
 
+How far apart tokens stand, heads or numbers belongs to the model and not to the batch: kernels are compiled for it, so
+that they know what they may read at once, and a launch has less to say (`learn/launch.py`).
+
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, H = hidden width, F = feed-forward width,
 X = columns of queries, keys and values side by side, A and K = query and key-value heads, D = head width, E = half of
-it, P = programs.
+it, P = programs or parts; O and I = a product's outputs and inputs, N = the ranks of its adapters together.
 """
 
 from __future__ import annotations
@@ -16,19 +19,43 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
+from jade.learn.launch import Kernel
+
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
 CALLS_AT_ONCE = 4
 """Calls whose gradients of a shared token are asked for at once."""
+LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
+"""What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
+GATE_WIDTH, GATE_RANKS, GATE_TOKENS = 128, 64, 32
+"""The same where a feed-forward part's gradients are made on the way; of ranks these are the most."""
+SLOTS = 264
+"""Programs that an H200 works on at once: two on each of its processors, or one where it needs most of a processor's
+memory. Those that make adapters' gradients all take equally long: a few more would take twice as long."""
+LEAST_DOT = 16
+"""The narrowest product there is."""
 PROGRAMS = 1024
 """Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
 
 
 def _tile(width: int) -> tuple[int, int]:
     """Rows and columns of a tile that holds whole rows."""
-    block = int(triton.next_power_of_2(width))
+    block = _power_of_2(width)
     return max(1, TILE // block), block
+
+
+def _power_of_2(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def _cdiv(number: int, size: int) -> int:
+    return -(-number // size)
+
+
+def _num_parts(tiles: int, most: int, slots: int) -> int:
+    """In how many parts tokens are added up, for each of so many tiles: as many as can be worked on at once."""
+    return min(most, max(1, slots // tiles))
 
 
 def _num_warps(rows: int, block: int) -> int:
@@ -36,22 +63,29 @@ def _num_warps(rows: int, block: int) -> int:
 
 
 def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """x + delta, and its root-mean-square norm. Without a delta, x itself comes back."""
+    """x + delta, and its root-mean-square norm. Without a delta, x itself comes back.
+
+    Tokens of a delta may be further apart than it is wide: here as below it may be a part of a product's output.
+    """
     num, width = x_TH.shape
     rows, block = _tile(width)
     sum_TH = x_TH if delta_TH is None else x_TH.new_empty(x_TH.shape)
     normed_TH = x_TH.new_empty(x_TH.shape)
-    _add_norm[(triton.cdiv(num, rows),)](
-        x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH, num, eps,
-        width, rows, block, delta_TH is not None, num_warps=_num_warps(rows, block),
-    )  # fmt: skip
+    _add_norm(
+        (_cdiv(num, rows),),
+        (x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH),
+        (num, eps),
+        (width, width if delta_TH is None else delta_TH.stride(0), rows, block, delta_TH is not None),
+        warps=_num_warps(rows, block),
+    )
     return sum_TH, normed_TH
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _add_norm(  # noqa: ANN202
     x, delta, gain, total, normed, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -59,7 +93,7 @@ def _add_norm(  # noqa: ANN202
     place = row * WIDTH + column
     value = tl.load(x + place, mask=inside, other=0.0)
     if ADDS:
-        more = tl.load(delta + place, mask=inside, other=0.0)
+        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
         value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
         tl.store(total + place, value, mask=inside)
     wide = value.to(tl.float32)
@@ -74,20 +108,24 @@ def norm_back(
     """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
     num, width = x_TH.shape
     rows, block = _tile(width)
-    num_programs = min(PROGRAMS, triton.cdiv(num, rows))
+    num_programs = min(PROGRAMS, _cdiv(num, rows))
     out_TH = x_TH.new_empty(x_TH.shape)
     part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
-    _norm_back[(num_programs,)](
-        grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH, num, eps,
-        width, rows, block, with_gain, num_warps=_num_warps(rows, block),
-    )  # fmt: skip
+    _norm_back(
+        (num_programs,),
+        (grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH),
+        (num, eps),
+        (width, grad_TH.stride(0), rows, block, with_gain),
+        warps=_num_warps(rows, block),
+    )
     return out_TH, part_PH.sum(0) if with_gain else None
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _norm_back(  # noqa: ANN202
     grad, x, gain, past, out, part, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
 ):  # fmt: skip
     """Programs go through the rows in strides, so that a gain's gradient has few partial sums."""
     column = tl.arange(0, BLOCK)[None, :]
@@ -98,7 +136,7 @@ def _norm_back(  # noqa: ANN202
         inside = (row < num) & (column < WIDTH)
         place = row * WIDTH + column
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        above = tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
+        above = tl.load(grad + row * STRIDE + column, mask=inside, other=0.0).to(tl.float32)
         aside = tl.load(past + place, mask=inside, other=0.0).to(tl.float32)
         spread = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / WIDTH + eps)
         value = value * spread
@@ -117,19 +155,21 @@ def gated(both_TF: Tensor) -> Tensor:
     num, width = both_TF.shape[0], both_TF.shape[1] // 2
     out_TF = both_TF.new_empty(num, width)
     rows = TILE // FEED_BLOCK // 2
-    _gated[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
-        both_TF, out_TF, num, width, rows, FEED_BLOCK, num_warps=4
-    )
+    grid = _cdiv(num, rows), _cdiv(width, FEED_BLOCK)
+    _gated(grid, (both_TF, out_TF), (num,), (width, both_TF.stride(0), rows, FEED_BLOCK))
     return out_TF
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
-def _gated(both, out, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def _gated(  # noqa: ANN202
+    both, out, num, WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < num) & (column < WIDTH)
-    gate = tl.load(both + row * 2 * WIDTH + column, mask=inside, other=0.0)
-    value = tl.load(both + row * 2 * WIDTH + WIDTH + column, mask=inside, other=0.0)
+    gate = tl.load(both + row * STRIDE + column, mask=inside, other=0.0)
+    value = tl.load(both + row * STRIDE + WIDTH + column, mask=inside, other=0.0)
     wide = gate.to(tl.float32)
     opened = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
     tl.store(out + row * WIDTH + column, opened * value.to(tl.float32), mask=inside)
@@ -138,31 +178,99 @@ def _gated(both, out, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.co
 def gated_back(grad_TF: Tensor, both_TF: Tensor) -> tuple[Tensor, Tensor]:
     """The gradient at both halves, and once more what came out: making it again costs less than keeping it."""
     num, width = grad_TF.shape
-    out_TF, again_TF = both_TF.new_empty(both_TF.shape), grad_TF.new_empty(grad_TF.shape)
+    out_TF, again_TF = both_TF.new_empty(both_TF.shape), both_TF.new_empty(num, width)
     rows = TILE // FEED_BLOCK // 2
-    _gated_back[(triton.cdiv(num, rows), triton.cdiv(width, FEED_BLOCK))](
-        grad_TF, both_TF, out_TF, again_TF, num, width, rows, FEED_BLOCK, num_warps=4
+    _gated_back(
+        (_cdiv(num, rows), _cdiv(width, FEED_BLOCK)),
+        (grad_TF, both_TF, out_TF, again_TF),
+        (num,),
+        (width, grad_TF.stride(0), both_TF.stride(0), rows, FEED_BLOCK),
     )
     return out_TF, again_TF
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _gated_back(  # noqa: ANN202
-    grad, both, out, again, num, WIDTH: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+    grad, both, out, again, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[None, :]
     inside = (row < num) & (column < WIDTH)
     place = row * 2 * WIDTH + column
-    gate = tl.load(both + place, mask=inside, other=0.0)
-    value = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
-    above = tl.load(grad + row * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    gate = tl.load(both + row * BOTH_STRIDE + column, mask=inside, other=0.0)
+    value = tl.load(both + row * BOTH_STRIDE + WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    above = tl.load(grad + row * GRAD_STRIDE + column, mask=inside, other=0.0).to(tl.float32)
     wide = gate.to(tl.float32)
     open_by = tl.sigmoid(wide)
     opened = (wide * open_by).to(gate.dtype).to(tl.float32)
     tl.store(out + place, above * value * open_by * (1.0 + wide * (1.0 - open_by)), mask=inside)
     tl.store(out + place + WIDTH, above * opened, mask=inside)
     tl.store(again + row * WIDTH + column, opened * value, mask=inside)
+
+
+def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_PWN: Tensor) -> Tensor | None:
+    """The gradient at both halves; what came out is made again only to be multiplied with what adapters' ups made of
+    the gradient, which is added to the last rows of the sums, as `add_low_rank` does it. None where ranks are many."""
+    (num, width), (parts, num_rows, num_ranks) = grad_TF.shape, sum_PWN.shape
+    ranks = max(LEAST_DOT, _power_of_2(num_ranks))
+    if ranks > GATE_RANKS:
+        return None
+    out_TF = both_TF.new_empty(both_TF.shape)
+    tiles = _cdiv(width, GATE_WIDTH)
+    _gated_back_learning(
+        (tiles, _num_parts(tiles, parts, SLOTS)),
+        (grad_TF, both_TF, above_TN, out_TF, sum_PWN),
+        (num,),
+        (
+            *(width, grad_TF.stride(0), both_TF.stride(0), above_TN.stride(0)),
+            *(num_rows, num_ranks, GATE_WIDTH, ranks, GATE_TOKENS),
+        ),
+        warps=8,
+    )
+    return out_TF
+
+
+@Kernel
+@triton.jit(do_not_specialize=["num"])
+def _gated_back_learning(  # noqa: ANN202
+    grad, both, above, out, total, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
+    SUMS: tl.constexpr, N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    column_F, rank_N = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F), tl.arange(0, BLOCK_N)
+    share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T
+    count = tl.minimum(share, num - tl.program_id(1) * share)
+    first = tl.program_id(1).to(tl.int64) * share
+    grad += first * GRAD_STRIDE
+    both += first * BOTH_STRIDE
+    above += first * ABOVE_STRIDE
+    out += first * (2 * WIDTH)
+    sum_FN = tl.zeros([BLOCK_F, BLOCK_N], tl.float32)
+    for start in range(0, count, BLOCK_T):
+        token_T = start + tl.arange(0, BLOCK_T)
+        inside = (token_T[:, None] < count) & (column_F[None, :] < WIDTH)
+        place = token_T[:, None] * BOTH_STRIDE + column_F[None, :]
+        gate_TF = tl.load(both + place, mask=inside, other=0.0)
+        value_TF = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
+        grad_TF = tl.load(grad + token_T[:, None] * GRAD_STRIDE + column_F[None, :], mask=inside, other=0.0)
+        above_TN = tl.load(
+            above + token_T[:, None] * ABOVE_STRIDE + rank_N[None, :],
+            mask=(token_T[:, None] < count) & (rank_N[None, :] < N), other=0.0,
+        )  # fmt: skip
+        wide_TF, grad_TF = gate_TF.to(tl.float32), grad_TF.to(tl.float32)
+        open_TF = tl.sigmoid(wide_TF)
+        opened_TF = (wide_TF * open_TF).to(gate_TF.dtype).to(tl.float32)
+        to = out + token_T[:, None] * (2 * WIDTH) + column_F[None, :]
+        tl.store(to, grad_TF * value_TF * open_TF * (1.0 + wide_TF * (1.0 - open_TF)), mask=inside)
+        tl.store(to + WIDTH, grad_TF * opened_TF, mask=inside)
+        again_TF = (opened_TF * value_TF).to(gate_TF.dtype)
+        sum_FN = tl.dot(tl.trans(again_TF), above_TN, sum_FN, input_precision="ieee")
+    row_F = SUMS - WIDTH + column_F
+    to = total + tl.program_id(1).to(tl.int64) * (SUMS * N) + row_F[:, None] * N + rank_N[None, :]
+    inside = (column_F < WIDTH)[:, None] & (rank_N < N)[None, :]
+    tl.store(to, tl.load(to, mask=inside, other=0.0) + sum_FN, mask=inside)
 
 
 def turn(
@@ -176,18 +284,21 @@ def turn(
 ) -> None:
     """The first heads turned by their tokens' angles, the others as they are; of all tokens, or of those at places."""
     num, num_heads, size = out_SXD.shape
-    block = int(triton.next_power_of_2(num_heads * size // 2))
+    block = _power_of_2(num_heads * size // 2)
     rows = max(1, TILE // block // 4)
-    _turn[(triton.cdiv(num, rows),)](
-        heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S, num,
-        heads_TXD.stride(0), out_SXD.stride(0), way,
-        num_heads, num_turned, size // 2, rows, block, place_S is not None, num_warps=4,
-    )  # fmt: skip
+    _turn(
+        (_cdiv(num, rows),),
+        (heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S),
+        (num, way),
+        (heads_TXD.stride(0), out_SXD.stride(0), num_heads, num_turned, size // 2, rows, block, place_S is not None),
+    )
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _turn(  # noqa: ANN202
-    heads, out, cos, sin, places, num, heads_stride, out_stride, way,  # noqa: ANN001
+    heads, out, cos, sin, places, num, way,  # noqa: ANN001
+    HEADS_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr,
     HEADS: tl.constexpr, TURNED: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     GATHERS: tl.constexpr,
 ):  # fmt: skip
@@ -200,12 +311,12 @@ def _turn(  # noqa: ANN202
     if GATHERS:
         source = tl.load(places + row, mask=row < num, other=0)
     turns = inside & (head < TURNED)
-    start = heads + source * heads_stride + head * (2 * E) + angle
+    start = heads + source * HEADS_STRIDE + head * (2 * E) + angle
     one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(start + E, mask=inside, other=0.0).to(tl.float32)
     cosine = tl.load(cos + source * E + angle, mask=turns, other=1.0).to(tl.float32)
     sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32) * way
-    to = out + row * out_stride + head * (2 * E) + angle
+    to = out + row * OUT_STRIDE + head * (2 * E) + angle
     tl.store(to, one * cosine - two * sine, mask=inside)
     tl.store(to + E, two * cosine + one * sine, mask=inside)
 
@@ -223,13 +334,15 @@ def collect(
     `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
     """
     num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
-    block = int(triton.next_power_of_2(num_heads * size // 2))
+    block = _power_of_2(num_heads * size // 2)
     rows = max(1, TILE // block // 4)
     order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
-    _collect[(triton.cdiv(num, rows),)](
-        key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T, num, out_TXD.stride(0),
-        num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None, num_warps=4,
-    )  # fmt: skip
+    _collect(
+        (_cdiv(num, rows),),
+        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T),
+        (num,),
+        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None),
+    )
 
 
 @triton.jit
@@ -237,11 +350,12 @@ def _load_row(grad, place, inside):  # noqa: ANN001, ANN202
     return tl.load(grad + place, mask=inside, other=0.0).to(tl.float32)
 
 
+@Kernel
 @triton.jit(do_not_specialize=["num"])
 def _collect(  # noqa: ANN202
-    key_grad, value_grad, out, cos, sin, order, ends, num, out_stride,  # noqa: ANN001
-    K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
-    SHARES: tl.constexpr,
+    key_grad, value_grad, out, cos, sin, order, ends, num,  # noqa: ANN001
+    OUT_STRIDE: tl.constexpr, K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr, SHARES: tl.constexpr,
 ):  # fmt: skip
     """A row is a token; columns are as in `_turn`. Neighbours are mostly shared by the same calls: a program goes
     through those of all its tokens side by side, and never has to add up across its threads."""
@@ -274,8 +388,84 @@ def _collect(  # noqa: ANN202
         right = _load_row(value_grad, place + E, inside)
     cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
-    to = out + token * out_stride + within
+    to = out + token * OUT_STRIDE + within
     tl.store(to, one * cosine + two * sine, mask=inside)
     tl.store(to + E, two * cosine - one * sine, mask=inside)
     tl.store(to + K * 2 * E, left, mask=inside)
     tl.store(to + K * 2 * E + E, right, mask=inside)
+
+
+def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor | None, above_TN: Tensor, sum_PWN: Tensor) -> None:
+    """Add to the gradients of adapters: of their ups, which are grad^T low, and behind them of their downs, which are
+    input^T above, unless there is no input. Each part is added up by a program of its own over its share of the tokens:
+    whoever adds up the parts gets the same each time."""
+    (num, num_outputs), (parts, num_rows, num_ranks) = grad_TO.shape, sum_PWN.shape
+    num_inputs = num_rows - num_outputs
+    ranks = min(LEARN_RANKS, max(LEAST_DOT, _power_of_2(num_ranks)))
+    tiles = _cdiv(num_outputs, LEARN_WIDTH) + (0 if input_TI is None else _cdiv(num_inputs, LEARN_WIDTH))
+    tiles *= _cdiv(num_ranks, ranks)
+    input_TI = grad_TO if input_TI is None else input_TI  # no program reads it
+    _add_low_rank(
+        (tiles, _num_parts(tiles, parts, SLOTS // 2 if ranks > 64 else SLOTS)),
+        (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
+        (num,),
+        (
+            *(one.stride(0) for one in (grad_TO, low_TN, input_TI, above_TN)),
+            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, LEARN_TOKENS),
+        ),
+        warps=8 if ranks > 64 else 4,
+    )
+
+
+@Kernel
+@triton.jit(do_not_specialize=["num"])
+def _add_low_rank(  # noqa: ANN202
+    grad, low, input, above, total, num,  # noqa: ANN001
+    GRAD_STRIDE: tl.constexpr, LOW_STRIDE: tl.constexpr, INPUT_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
+    O: tl.constexpr, I: tl.constexpr, N: tl.constexpr,  # noqa: E741
+    BLOCK_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """A program's tile belongs to one side; the other side's tokens are none to it. So both are worked one behind the
+    other in the same memory, which two branches would not share."""
+    OUT_TILES: tl.constexpr = (O + BLOCK_W - 1) // BLOCK_W
+    RANK_TILES: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    tile = tl.program_id(0) // RANK_TILES
+    rank_N = tl.program_id(0) % RANK_TILES * BLOCK_N + tl.arange(0, BLOCK_N)
+    share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T
+    count = tl.minimum(share, num - tl.program_id(1) * share)
+    first = tl.program_id(1).to(tl.int64) * share
+    is_up = tile < OUT_TILES
+    column_W = tl.where(is_up, tile, tile - OUT_TILES) * BLOCK_W + tl.arange(0, BLOCK_W)
+    sum_WN = tl.zeros([BLOCK_W, BLOCK_N], tl.float32)
+    sum_WN = _multiply(
+        grad + first * GRAD_STRIDE, low + first * LOW_STRIDE, column_W, rank_N, tl.where(is_up, count, 0), sum_WN,
+        GRAD_STRIDE, LOW_STRIDE, O, N, BLOCK_T,
+    )  # fmt: skip
+    sum_WN = _multiply(
+        input + first * INPUT_STRIDE, above + first * ABOVE_STRIDE, column_W, rank_N, tl.where(is_up, 0, count), sum_WN,
+        INPUT_STRIDE, ABOVE_STRIDE, I, N, BLOCK_T,
+    )  # fmt: skip
+    inside = (column_W < tl.where(is_up, O, I))[:, None] & (rank_N < N)[None, :]
+    row_W = tl.where(is_up, 0, O) + column_W
+    to = total + tl.program_id(1).to(tl.int64) * ((O + I) * N) + row_W[:, None] * N + rank_N[None, :]
+    tl.store(to, tl.load(to, mask=inside, other=0.0) + sum_WN, mask=inside)
+
+
+@triton.jit
+def _multiply(  # noqa: ANN202
+    wide, narrow, column_W, rank_N, count, sum_WN,  # noqa: ANN001
+    WIDE_STRIDE: tl.constexpr, NARROW_STRIDE: tl.constexpr, W: tl.constexpr, N: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """sum + wide^T narrow, over so many tokens."""
+    for start in range(0, count, BLOCK_T):
+        token_T = start + tl.arange(0, BLOCK_T)
+        wide_TW = tl.load(
+            wide + token_T[:, None] * WIDE_STRIDE + column_W[None, :],
+            mask=(token_T[:, None] < count) & (column_W[None, :] < W), other=0.0,
+        )  # fmt: skip
+        narrow_TN = tl.load(
+            narrow + token_T[:, None] * NARROW_STRIDE + rank_N[None, :],
+            mask=(token_T[:, None] < count) & (rank_N[None, :] < N), other=0.0,
+        )  # fmt: skip
+        sum_WN = tl.dot(tl.trans(wide_TW), narrow_TN, sum_WN, input_precision="ieee")
+    return sum_WN

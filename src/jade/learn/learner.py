@@ -83,7 +83,7 @@ class Learner:
             loss = self._gather(experience, rows, pieces, before, credit, tally)
             # Made while the device still works on this step: asking for the loss waits for it.
             pieces = list(self._pieces(experience, following)) if following else ()
-            tally.end_step(take_step(self.optimiser, float(add_up(loss)), self.cfg.ppo.gradient_clip))
+            tally.end_step(take_step(self.optimiser, add_up(loss), self.cfg.ppo.gradient_clip))
         return {
             **(tally.figures() if credit.rows else {}),
             **_agreement(experience, before),

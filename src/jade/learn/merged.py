@@ -4,7 +4,13 @@ They are made once for all pieces of an optimiser step, in a few launches for al
 added up in float32 over the pieces and goes back to the parameters, or to the adapters' two halves, once at the end.
 The parameters stay what and where they are: optimiser, checkpoints and the sampler know nothing of this.
 
-Shapes: L = layers, O and I = a product's outputs and inputs, R = an adapter's rank, H = hidden width.
+Adapters of a low rank learn without the gradient of the whole weight, which is a third of a layer's arithmetic. Their
+halves stand beside the weight: what they make of the input comes out of the product behind its own outputs, and what
+their ups make of the gradient comes out of the way back, neither at the cost of a launch. These narrow numbers and what
+went into the product are all that the halves' gradients need.
+
+Shapes: L = layers, O and I = a product's outputs and inputs, R = an adapter's rank, N = the ranks of a product's
+adapters together, filled up; W = outputs and inputs, P = parts in which a sum is taken, H = hidden width.
 """
 
 from __future__ import annotations
@@ -26,6 +32,10 @@ PRODUCTS = {
     "down": ("mlp.down_proj",),
 }
 """Projections by the input that they have in common."""
+RANKS_STEP = 8
+"""Ranks are filled up to a multiple of this, so that every row of a matrix begins where the hardware reads fast."""
+PARTIAL_NUMBERS, MOST_PARTS = 1 << 21, 26
+"""How much may be kept of a layer's product while its adapters learn: 8 MiB. Few parts leave a GPU half idle."""
 GAINS = {"input_gain": "input_layernorm", "feed_gain": "post_attention_layernorm"}
 
 
@@ -57,18 +67,25 @@ class Rows:
         """The parameters that are moved."""
         return (one for one in (*self.weights, *self.ups, *self.downs) if one.requires_grad)
 
-    def whole(self) -> Tensor:
+    @property
+    def rank(self) -> int:
+        return len(self.downs[0]) if self.downs else 0
+
+    def halves(self) -> tuple[Tensor, Tensor] | None:
+        """An adapter's ups and downs."""
+        return (torch.stack(self.ups), torch.stack(self.downs)) if self.ups else None
+
+    def whole(self, halves: tuple[Tensor, Tensor] | None) -> Tensor:
         whole_LOI = torch.stack(self.weights)
-        if not self.ups:
-            return whole_LOI
-        return torch.baddbmm(whole_LOI, torch.stack(self.ups), torch.stack(self.downs), alpha=self.scale)
+        return whole_LOI if halves is None else torch.baddbmm(whole_LOI, *halves, alpha=self.scale)
 
     def gradients(self, grad_LOI: Tensor) -> Iterable[tuple[nn.Parameter, Tensor]]:
         """Of each parameter that is moved, from the gradient at the whole weights. An adapted weight is frozen."""
-        if not self.ups:
+        halves = self.halves()
+        if halves is None:
             yield from zip(self.weights, grad_LOI, strict=True)
             return
-        up_LOR, down_LRI = torch.stack(self.ups), torch.stack(self.downs)
+        up_LOR, down_LRI = halves
         up_grad_LOR = torch.baddbmm(up_LOR, grad_LOI, down_LRI.mT, beta=0, alpha=self.scale)
         down_grad_LRI = torch.baddbmm(down_LRI, up_LOR.mT, grad_LOI, beta=0, alpha=self.scale)
         yield from zip(self.ups, up_grad_LOR, strict=True)
@@ -108,6 +125,64 @@ class Stack:
         return any(True for rows in self.groups[name] for _ in rows.learners)
 
 
+class LowRank:
+    """The adapters of a product in all layers, and what they have learned so far."""
+
+    def __init__(self, members: Sequence[Rows]) -> None:
+        self._members = members
+        ends = list(accumulate((rows.rank for rows in members), initial=0))
+        self.columns = list(map(slice, ends, ends[1:]))
+        """Which of the ranks are whose."""
+        self.num_ranks = -(-ends[-1] // RANKS_STEP) * RANKS_STEP
+        self.num_outputs: int = members[-1].places.stop
+        self.num_inputs = members[0].weights[0].shape[1]
+        self._sum_LPWN: Tensor | None = None
+        self._layers: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, members: Sequence[Rows]) -> LowRank | None:
+        """None where others than adapters learn, or where the whole weight's gradient is less work."""
+        plain = [rows for rows in members if not rows.ups]
+        if len(plain) == len(members) or any(True for rows in plain for _ in rows.learners):
+            return None
+        low = cls(members)
+        return low if low.pays() else None
+
+    def pays(self) -> bool:
+        """Whether the narrow numbers, made and used, are less arithmetic than the whole weight's gradient."""
+        return 2 * self.num_ranks * (self.num_outputs + self.num_inputs) < self.num_outputs * self.num_inputs
+
+    def put_beside(self, out_LXX: Tensor, halves: Sequence[tuple[Tensor, Tensor] | None]) -> None:
+        """The downs below the weights that stand there, the ups beside them. A bias has neither."""
+        for rows, columns, both in zip(self._members, self.columns, halves, strict=True):
+            if both is not None:
+                out_LXX[:, rows.places, self.num_inputs :][..., columns].copy_(both[0])
+                out_LXX[:, self.num_outputs :, : self.num_inputs][:, columns].copy_(both[1])
+
+    def sum_of(self, layer: int) -> Tensor:
+        """Where one layer's gradients are added up, in parts: of the ups, and behind them of the downs, turned."""
+        if self._sum_LPWN is None:
+            first = self._members[0].weights
+            width = self.num_outputs + self.num_inputs
+            parts = min(MOST_PARTS, max(1, PARTIAL_NUMBERS // (width * self.num_ranks)))
+            shape = len(first), parts, width, self.num_ranks
+            self._sum_LPWN = first[0].new_zeros(shape, dtype=torch.float32)
+            self._layers = self._sum_LPWN.unbind()
+        return self._layers[layer]
+
+    def gradients(self) -> Iterable[tuple[nn.Parameter, Tensor]]:
+        """Of the adapters' two halves, from all that was learned, which is then forgotten."""
+        if self._sum_LPWN is None:
+            return
+        sum_LWN = self._sum_LPWN.sum(1)
+        self._sum_LPWN, self._layers = None, ()
+        for rows, columns in zip(self._members, self.columns, strict=True):
+            if rows.ups:
+                up_LOR, down_LIR = sum_LWN[:, rows.places, columns], sum_LWN[:, self.num_outputs :, columns]
+                yield from zip(rows.ups, (rows.scale * up_LOR).contiguous(), strict=True)
+                yield from zip(rows.downs, (rows.scale * down_LIR.mT).contiguous(), strict=True)
+
+
 class Merged:
     """A stack's weights as they are now, layer by layer, and what was learned of them so far."""
 
@@ -117,7 +192,21 @@ class Merged:
         self._stack = stack
         self._learning = {name for name in stack.groups if stack.learns(name)}
         self._sums: dict[str, Tensor] = {}
-        self._layers = {name: _put_together(rows, dtype).unbind() for name, rows in stack.groups.items()}
+        # Who only looks on has no use for what adapters learn from.
+        adapted = self._learning & set(PRODUCTS) if torch.is_grad_enabled() else ()
+        found = ((name, LowRank.of(stack.groups[name])) for name in PRODUCTS if name in adapted)
+        self._low = {name: low for name, low in found if low is not None}
+        self._layers: dict[str, tuple[Tensor, ...]] = {}
+        self._beside: dict[str, tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
+        for name, rows in stack.groups.items():
+            low = self._low.get(name.removesuffix("_bias"))
+            together = _put_together(rows, dtype, low)
+            if low is None or name not in PRODUCTS:
+                self._layers[name] = together.unbind()
+                continue
+            num_outputs, num_inputs = low.num_outputs, low.num_inputs
+            self._layers[name] = together[:, :num_outputs, :num_inputs].unbind()
+            self._beside[name] = together[:, :, :num_inputs].unbind(), together[:, :num_outputs].unbind()
 
     @property
     def learns(self) -> bool:
@@ -130,6 +219,15 @@ class Merged:
         found = self._layers.get(f"{name}_bias")
         return None if found is None else found[layer]
 
+    def get_low(self, name: str) -> LowRank | None:
+        """A product's adapters, where they learn without the whole weight's gradient."""
+        return self._low.get(name)
+
+    def get_beside(self, name: str, layer: int) -> tuple[Tensor, Tensor]:
+        """The weight of such a product with the adapters' downs below it, and with their ups beside it."""
+        below, aside = self._beside[name]
+        return below[layer], aside[layer]
+
     def wants(self, name: str) -> bool:
         """Whether a gradient is of use to anyone."""
         return name in self._learning
@@ -137,27 +235,30 @@ class Merged:
     def learn(self, name: str, layer: int, grad: Tensor) -> None:
         """Add to the gradient at one layer's weight."""
         if name not in self._sums:
-            every = self._layers[name]
-            self._sums[name] = grad.new_zeros((len(every), *every[0].shape), dtype=torch.float32)
+            self._sums[name] = grad.new_zeros((len(self._layers[name]), *grad.shape), dtype=torch.float32)
         self._sums[name][layer].add_(grad)
 
     def learn_product(self, name: str, layer: int, grad_TO: Tensor, input_TI: Tensor) -> None:
         """The same for a product, from the gradient at what came out and from what went in; and for its bias."""
         if self.wants(name):
             self.learn(name, layer, _product(grad_TO.mT, input_TI))
+        self.learn_bias(name, layer, grad_TO)
+
+    def learn_bias(self, name: str, layer: int, grad_TO: Tensor) -> None:
         if self.wants(f"{name}_bias"):
             self.learn(f"{name}_bias", layer, grad_TO.sum(0, dtype=torch.float32))
 
     @torch.no_grad()
     def give_back(self) -> None:
         """Add what was learned to the parameters' gradients, and begin anew."""
-        found = [
-            (parameter, grad)
+        whole = (
+            pair
             for name, sum_LOI in self._sums.items()
             for rows in self._stack.groups[name]
-            for parameter, grad in rows.gradients(sum_LOI[:, rows.places])
-            if parameter.requires_grad
-        ]
+            for pair in rows.gradients(sum_LOI[:, rows.places])
+        )
+        low = (pair for adapters in self._low.values() for pair in adapters.gradients())
+        found = [(parameter, grad) for parameter, grad in (*whole, *low) if parameter.requires_grad]
         self._sums = {}
         old = [(parameter.grad, grad) for parameter, grad in found if parameter.grad is not None]
         if old:
@@ -172,12 +273,17 @@ def _weight(module: nn.Module) -> nn.Parameter:
 
 
 @torch.no_grad()
-def _put_together(members: Sequence[Rows], dtype: torch.dtype) -> Tensor:
-    wholes = [rows.whole() for rows in members]
-    first = wholes[0]
-    out = first.new_empty((len(first), members[-1].places.stop, *first.shape[2:]), dtype=dtype)
+def _put_together(members: Sequence[Rows], dtype: torch.dtype, low: LowRank | None) -> Tensor:
+    """Weights, or vectors, of all layers. Where adapters learn at a low rank they are larger by that, each way."""
+    halves = [rows.halves() for rows in members]
+    wholes = [rows.whole(both) for rows, both in zip(members, halves, strict=True)]
+    more = 0 if low is None else low.num_ranks
+    sizes = members[-1].places.stop, *wholes[0].shape[2:]
+    out = wholes[0].new_zeros((len(wholes[0]), *(size + more for size in sizes)), dtype=dtype)
     for rows, whole in zip(members, wholes, strict=True):
-        out[:, rows.places].copy_(whole)
+        out[:, rows.places][..., : whole.shape[-1]].copy_(whole)
+    if low is not None:
+        low.put_beside(out, halves)
     return out
 
 

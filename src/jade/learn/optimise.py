@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from jade.learn.guard import Alarm
 from jade.learn.shards import whole
@@ -26,16 +26,18 @@ def set_step_size(optimiser: torch.optim.Optimizer, share: float) -> None:
         group["lr"] = group["peak"] * share
 
 
-def take_step(optimiser: torch.optim.Optimizer, loss: float, max_norm: float) -> float:
+def take_step(optimiser: torch.optim.Optimizer, loss: Tensor, max_norm: float) -> float:
     """Step along the gradients at hand, group by group clipped to `max_norm`; gives the norm before clipping.
 
     Raises an alarm, with the weights untouched, when the loss or the gradient is not finite.
     """
-    norms = [float(whole(nn.utils.clip_grad_norm_(group["params"], max_norm))) for group in optimiser.param_groups]
-    if not math.isfinite(loss) or not all(map(math.isfinite, norms)):
+    clipped = [whole(nn.utils.clip_grad_norm_(group["params"], max_norm)) for group in optimiser.param_groups]
+    # Asked for together and last: whoever asks waits for the device, which meanwhile should have all its work.
+    value, *norms = torch.stack([loss.detach(), *clipped]).tolist()
+    if not math.isfinite(value) or not all(map(math.isfinite, norms)):
         optimiser.zero_grad()
-        what = "loss" if not math.isfinite(loss) else "gradient"
-        raise Alarm("not finite", f"the {what} (loss {loss}, gradient norm {max(norms)})")
+        what = "loss" if not math.isfinite(value) else "gradient"
+        raise Alarm("not finite", f"the {what} (loss {value}, gradient norm {max(norms)})")
     optimiser.step()
     optimiser.zero_grad()
     return math.hypot(*norms)

@@ -92,7 +92,7 @@ class Fit:
                 loss += piece.detach()
         set_step_size(self.optimiser, schedule(step, self.num_steps))
         try:
-            norm = take_step(self.optimiser, float(loss), GRADIENT_CLIP)
+            norm = take_step(self.optimiser, loss, GRADIENT_CLIP)
         except Alarm as alarm:
             # The batch is passed over, since the next one is as good; but not for ever.
             sums.num_skipped += 1
