@@ -14,7 +14,7 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
-BLOCK = 4096
+BLOCK = 2048
 """Logits of a token that a program holds at once."""
 NUM_WARPS = 8
 # Of what stands once a token no address is looked at: a slice begins anywhere, and each alignment would be a kernel.
