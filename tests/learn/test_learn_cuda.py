@@ -14,6 +14,7 @@ from torch import Tensor
 from jade.config import BackboneConfig, PolicyConfig, load_config
 from jade.learn.batches import Batch, make_batch
 from jade.learn.journal import read_journal
+from jade.learn.likelihood import has_kernels, token_likelihood
 from jade.learn.open import open_run
 from jade.learn.policy import Policy, load_policy
 from jade.learn.show import Silent
@@ -134,6 +135,42 @@ def test_an_update_with_fused_layers_repeats_itself(model: Path) -> None:
     (one, first), (two, second) = (gradients(load(model, "cuda", adapt="lora"), share=True) for _ in range(2))
     assert torch.equal(one, two)
     assert float((first - second).norm() / first.norm()) < 1e-3
+
+
+@pytest.mark.parametrize("of_entropy", [0.0, -0.3])
+@pytest.mark.parametrize("learns", [False, True])
+def test_likelihoods_of_real_sizes_agree_with_float32(learns: bool, of_entropy: float) -> None:
+    """In the widths of an update: narrow states, products of float32 by tensor cores, a narrow gradient. The words have
+    about as much in common as they differ by, as those of SmolLM2 do."""
+    generator = torch.Generator("cuda").manual_seed(0)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, device="cuda")
+
+    state_NH, words_VH, weight_N = (1.5 * some(3000, 576)).bfloat16(), 0.13 * some(49152, 576), some(3000)
+    words_VH += 0.09 * some(576)
+    target_N = torch.randint(49152, (3000,), generator=generator, device="cuda")
+    heat_N1 = 0.5 + torch.rand(3000, 1, generator=generator, device="cuda")
+    found, before = [], torch.get_float32_matmul_precision()
+    assert has_kernels(state_NH.device)
+    for width, precision, fuse in ((torch.bfloat16, "high", True), (torch.float32, "highest", False)):
+        states, words = state_NH.to(width).requires_grad_(), words_VH.clone().requires_grad_(learns)
+        torch.set_float32_matmul_precision(precision)
+        try:
+            logp_N, entropy_N = token_likelihood(
+                states, words, target_N, temperature=heat_N1, entropy_gradient=of_entropy != 0, fuse=fuse
+            )
+            loss = (weight_N * (logp_N + of_entropy * entropy_N)).sum()
+            grads = torch.autograd.grad(loss, [states, words][: 1 + learns])
+        finally:
+            torch.set_float32_matmul_precision(before)
+        found.append((logp_N.detach(), entropy_N.detach(), *grads))
+        assert [grad.dtype for grad in grads] == [width, torch.float32][: 1 + learns]
+    ours, exact = found
+    for said, expected in zip(ours[:2], exact[:2], strict=True):
+        assert float((said - expected).abs().mean()) < 5e-3
+    for taught, expected in zip(ours[2:], exact[2:], strict=True):
+        assert float((taught.float() - expected).norm() / expected.norm()) < 5e-3
 
 
 @pytest.mark.parametrize("adapt", ["full", "lora"])

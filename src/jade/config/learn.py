@@ -32,8 +32,8 @@ class PolicyConfig(Section):
     recompute: bool = False
     """Recompute activations in the backward pass: slower, for models that do not fit otherwise."""
     fuse: bool = True
-    """Run layers of the Llama family as a few kernels of our own, where there is a GPU and nothing is recomputed; off:
-    layer by layer, with less at once in a kernel."""
+    """Run layers of the Llama family as a few kernels of our own, where there is a GPU and nothing is recomputed, and
+    what follows from the logits of any model; off: layer by layer, with less at once in a kernel."""
 
 
 class PPOConfig(Section):

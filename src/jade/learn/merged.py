@@ -241,7 +241,7 @@ class Merged:
     def learn_product(self, name: str, layer: int, grad_TO: Tensor, input_TI: Tensor) -> None:
         """The same for a product, from the gradient at what came out and from what went in; and for its bias."""
         if self.wants(name):
-            self.learn(name, layer, _product(grad_TO.mT, input_TI))
+            self.learn(name, layer, product(grad_TO.mT, input_TI))
         self.learn_bias(name, layer, grad_TO)
 
     def learn_bias(self, name: str, layer: int, grad_TO: Tensor) -> None:
@@ -287,7 +287,7 @@ def _put_together(members: Sequence[Rows], dtype: torch.dtype, low: LowRank | No
     return out
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
+def product(left: Tensor, right: Tensor) -> Tensor:
     """In float32, also where the factors are narrower and the device can keep the sum's digits."""
     aten: Any = torch.ops.aten
     if left.is_cuda and left.dtype != torch.float32 and "dtype" in aten.mm.overloads():

@@ -73,6 +73,7 @@ class Policy(nn.Module):
             batch.target_N,
             temperature=temperature,
             entropy_gradient=entropy_gradient,
+            fuse=self.cfg.fuse,
         )
         return Now(logp_N, entropy_N, self._value(trunk_NH, batch))
 
