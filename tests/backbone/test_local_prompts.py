@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,15 @@ def test_the_tokenizer_without_its_wrapper_reads_and_writes_what_the_wrapper_doe
     texts = [chat._render(prompt.system, prompt.user) for prompt in prompts]
     assert found == [tuple(row) for row in chat.tokenizer(texts, add_special_tokens=False)["input_ids"]]
     assert chat.decode_all(found) == chat.tokenizer.batch_decode(list(map(list, found)), skip_special_tokens=True)
+
+
+def test_texts_are_written_without_the_tokenizers_pool() -> None:
+    """Prompts are read there, on another thread: whoever asked it for texts would wait until they all are."""
+    chat = ChatFormat(make_tokenizer())
+    rows = chat.encode_all([make_prompt(text) for text in ODD])
+    expected = chat.decode_all(rows)
+    chat.__dict__["_backend"] = SimpleNamespace(decode=chat._backend.decode)
+    assert chat.decode_all(rows) == expected
 
 
 def test_truncation_that_somebody_else_set_does_not_reach_a_prompt() -> None:
