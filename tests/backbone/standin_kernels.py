@@ -49,6 +49,13 @@ def plain_flash(
     return (out_NHD,)
 
 
+def attend_prompts(q_NHD: Tensor, kv_2SPKD: Tensor, bounds_3C: Tensor, piece: int, scale: float) -> Tensor:
+    ends_q, starts_k, seen = bounds_3C
+    keys, values = kv_2SPKD.flatten(1, 2)
+    (out_NHD,) = plain_flash(q_NHD, keys, values, ends_q, starts_k, piece, 10**6, scale=scale, seqused_k=seen[:-1])
+    return out_NHD
+
+
 def add_norm(x_NE: Tensor, delta_NE: Tensor | None, weight_E: Tensor, eps: float) -> Tensor:
     if delta_NE is not None:
         x_NE += delta_NE
@@ -96,8 +103,9 @@ def capture(captures: Captures[Any], slots: Slots, shape: Hashable, work: Callab
 def read_as_on_a_gpu(backbone: LocalBackbone, monkeypatch: pytest.MonkeyPatch) -> PrefillGraphs:
     """Make a backbone on the CPU read its prompts by (stand-ins of) the GPU's kernels and graphs."""
     kernels = SimpleNamespace(add_norm=add_norm, gated=gated, turn_and_store=turn_and_store, draw_and_record=None)
-    monkeypatch.setitem(sys.modules, "jade.backbone.local_kernels", kernels)  # type: ignore[arg-type,unused-ignore]
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", plain_flash)
+    seeing = SimpleNamespace(attend_prompts=attend_prompts)
+    for name, standins in (("local_kernels", kernels), ("local_attention_kernels", seeing)):
+        monkeypatch.setitem(sys.modules, f"jade.backbone.{name}", standins)  # type: ignore[arg-type,unused-ignore]
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(Captures, "capture", capture)
