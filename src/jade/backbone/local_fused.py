@@ -4,7 +4,8 @@ quarter of the launches and a third of the memory traffic.
 The weights stay the model's own. Those that are multiplied with the same input are laid side by side in memory, and the
 model's parameters become views of that: whoever overwrites them in place overwrites what is used here.
 
-N = tokens in the row, E = hidden width, H = query heads, D = head size, V = vocabulary; X, F: outputs side by side.
+N = tokens in the row, E = hidden width, H = query heads, D = head size, V = vocabulary; X, F: heads or outputs side by
+side.
 """
 
 from __future__ import annotations
@@ -100,12 +101,14 @@ class FusedDecoder:
         cos_1ND, sin_1ND = self._trunk.rotary_emb(x_NE[None], position_ids=layout.position_N[None])
         delta_NE: Tensor | None = None
         for number, layer in enumerate(self._layers):
-            delta_NE = self._layer(number, layer, x_NE, delta_NE, layout, cos_1ND[0], sin_1ND[0])
-        if keep is not None and delta_NE is not None:
-            x_NE, delta_NE = x_NE[keep], delta_NE[keep]
+            seen_NX = self._see(number, layer, x_NE, delta_NE, layout, cos_1ND[0], sin_1ND[0])
+            if keep is not None and number == len(self._layers) - 1:
+                # Of the others nothing is asked any more: their keys and values are stored.
+                x_NE, seen_NX = x_NE[keep], seen_NX[keep]
+            delta_NE = self._feed(layer, x_NE, linear(seen_NX, layer.output, layer.output_bias))
         return self._kernels.add_norm(x_NE, delta_NE, self._trunk.norm.weight, self._eps)
 
-    def _layer(
+    def _see(
         self,
         number: int,
         layer: FusedLayer,
@@ -115,16 +118,17 @@ class FusedDecoder:
         cos_ND: Tensor,
         sin_ND: Tensor,
     ) -> Tensor:
-        """What the layer adds to x, once the last one's addition has been made."""
-        kernels = self._kernels
-        normed_NE = kernels.add_norm(x_NE, delta_NE, layer.input_norm, self._eps)
+        """What the heads of a layer see, side by side, once the last layer's addition to x has been made."""
+        normed_NE = self._kernels.add_norm(x_NE, delta_NE, layer.input_norm, self._eps)
         qkv_NX = linear(normed_NE, layer.qkv, layer.qkv_bias)
         place = layout.kv[number], layout.slot_N, layout.position_N
-        q_NHD = kernels.turn_and_store(qkv_NX, cos_ND, sin_ND, *place, self._num_heads)
-        mixed_NHD = layout.look(number, q_NHD, q_NHD.shape[2] ** -0.5)
-        added_NE = linear(mixed_NHD.flatten(1), layer.output, layer.output_bias)
-        normed_NE = kernels.add_norm(x_NE, added_NE, layer.feed_norm, self._eps)
-        fed_NF = kernels.gated(linear(normed_NE, layer.gate_up, layer.gate_up_bias))
+        q_NHD = self._kernels.turn_and_store(qkv_NX, cos_ND, sin_ND, *place, self._num_heads)
+        return layout.look(number, q_NHD, q_NHD.shape[2] ** -0.5).flatten(1)
+
+    def _feed(self, layer: FusedLayer, x_NE: Tensor, added_NE: Tensor) -> Tensor:
+        """What the layer's second half adds to x, once the first half's addition has been made."""
+        normed_NE = self._kernels.add_norm(x_NE, added_NE, layer.feed_norm, self._eps)
+        fed_NF = self._kernels.gated(linear(normed_NE, layer.gate_up, layer.gate_up_bias))
         return linear(fed_NF, layer.down, layer.down_bias)
 
 
