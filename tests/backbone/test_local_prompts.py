@@ -38,6 +38,25 @@ def test_texts_are_written_without_the_tokenizers_pool() -> None:
     assert chat.decode_all(rows) == expected
 
 
+async def test_a_prefix_that_stands_in_the_slot_already_is_not_copied_again() -> None:
+    """Roles in turn, one slot: the second request of each role finds its prefix where the first left it."""
+    roles = [make_prompt(f"Question {index}", system=f"Answer as role {index // 2 % 2}.") for index in range(8)]
+    async with opened(inline=True, max_batch=1) as backbone:
+        await backbone.generate(roles[0], Sampling(max_tokens=3))
+        slots: Any = backbone._engine._lanes[None].slots
+        filled: list[int] = []
+        plain = slots.fill
+
+        def fill(groups: Any) -> None:
+            filled.append(len(groups))
+            plain(groups)
+
+        slots.fill = fill
+        found = [await backbone.generate(prompt, Sampling(max_tokens=6)) for prompt in roles]
+    assert sum(filled) == 2  # the second time that it is role 0's turn, and role 1's
+    assert [g.token_ids for g in found] == [(await alone(p, Sampling(max_tokens=6))).token_ids for p in roles]
+
+
 def test_truncation_that_somebody_else_set_does_not_reach_a_prompt() -> None:
     chat = ChatFormat(make_tokenizer())
     (expected,) = chat.encode_all([make_prompt("river " * 30)])

@@ -103,13 +103,13 @@ class Lane:
         self._reserve(placed)
         self._runner.adapters.activate(self.adapter)
         twins = _twins(placed)
-        cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
-        cached |= {slot: len(placed[slot].ids) for slot in twins}
-        admitted = [
-            Admission(slot, job.row, cached[slot], job.limit, job.sampling, twins.get(slot))
-            for slot, job in placed.items()
-        ]
         try:
+            cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
+            cached |= {slot: len(placed[slot].ids) for slot in twins}
+            admitted = [
+                Admission(slot, job.row, cached[slot], job.limit, job.sampling, twins.get(slot))
+                for slot, job in placed.items()
+            ]
             self._runner.prefill(self.slots, admitted, self._allowed(jobs))
             self._advance(placed, 1)
         except BaseException:
@@ -237,7 +237,8 @@ class Lane:
 
     @torch.inference_mode()
     def _copy_known(self, jobs: dict[int, Job], placed: Container[int]) -> dict[int, int]:
-        """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now."""
+        """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now. Who
+        was in a slot before may have left the same prefix there."""
         cached = dict.fromkeys(jobs, 0)
         standing: dict[tuple[int, int], list[int]] = {}
         prefixed: dict[tuple[str, int], list[int]] = {}
@@ -249,11 +250,11 @@ class Lane:
                 standing.setdefault((source, cached[slot]), []).append(slot)
             elif prefix:
                 cached[slot] = prefix.num_shared(job)
-                prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
+                if not self._standing.begins_with(slot, prefix.row[: WORD * cached[slot]]):
+                    prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
+                self._prefixes.move_to_end(job.prompt.system)
         for (source, length), group in standing.items():
             self.slots.copy(source, group, length)
-        for system, _ in prefixed:
-            self._prefixes.move_to_end(system)
         self.slots.fill(
             [(group, self._prefixes[system].kv[:, :, :length]) for (system, length), group in prefixed.items()]
         )
