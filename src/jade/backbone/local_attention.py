@@ -122,7 +122,7 @@ class DecodeLayout:
     def __init__(self, kv: Tensor, position_B: Tensor, num_positions: int, done_S: Tensor | None = None) -> None:
         self.kv, self.position_N = kv, position_B
         self.slot_N = torch.arange(position_B.shape[0], device=kv.device)
-        self._num_positions, self._done_S = num_positions, done_S
+        self._num_positions, self.done_S = num_positions, done_S
 
     @functools.cached_property
     def _bias_B11P(self) -> Tensor:
@@ -132,7 +132,7 @@ class DecodeLayout:
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         _store(self, layer, k_NKD, v_NKD)
-        return self._look_at_all(layer, q_NHD, scale)
+        return self.look(layer, q_NHD, scale)
 
     @functools.cached_property
     def _sides(self) -> Sequence[Tensor]:
@@ -140,21 +140,12 @@ class DecodeLayout:
         used = self.kv[:, :, : self.position_N.shape[0], : self._num_positions]
         return used.transpose(3, 4).flatten(0, 1).unbind(0)
 
-    def _look_at_all(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         """Every row at as many positions as the longest has, under a mask."""
         k_BKPD, v_BKPD = self._sides[2 * layer : 2 * layer + 2]
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
         q_BKGD = q_NHD.unflatten(1, (k_BKPD.shape[1], -1))
         return _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale).reshape(q_NHD.shape)
-
-    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        if not self.kv.is_cuda:
-            return self._look_at_all(layer, q_NHD, scale)
-        from jade.backbone.local_kernels import attend_one
-
-        assert self._done_S is not None
-        assert scale is not None
-        return attend_one(q_NHD, self.kv[layer], self.position_N, self._done_S, scale)
 
 
 def slot_attention(

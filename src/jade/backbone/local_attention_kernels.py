@@ -1,12 +1,13 @@
 # mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
-"""Attention over slots on a GPU, of prompts that are read.
+"""Attention over slots on a GPU: of prompts that are read, and of one new token a slot.
 
 Tiles of kernels that are made for long sequences are of one head each, and prompts of some hundred tokens do not fill
 them. Here a tile holds all query heads of a key head: a row for each of them at each token, so that keys are read once
 for all and less of a tile stays empty. Imported on a GPU only: Triton comes with torch's CUDA builds.
 
-N = tokens in the row, C = pieces of requests, H = query heads, K = key-value heads, G = H / K, D = head size,
-S = slots, P = positions; inside kernels M = rows and N = keys that are worked at once.
+N = tokens in the row, B = requests, C = pieces of them, H = query heads, K = key-value heads, G = H / K, D = head size,
+X = the heads of queries, keys and values side by side, S = slots, P = positions; inside kernels M = rows and N = keys
+that are worked at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import torch
 import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
+
+from jade.backbone.local_kernels import block_for
 
 LOG2_E = log2(torch.e)
 """Weights are powers of two, which is what the hardware takes: scores are scaled to that."""
@@ -35,6 +38,7 @@ class Blocks:
 
 PROMPTS = Blocks(rows=64, keys=64, warps=4, stages=3)
 """What was found best on an H200 for the learner's attention, whose calls are alike."""
+STEP_KEYS = 64
 
 
 def attend_prompts(
@@ -125,3 +129,79 @@ def _see(  # noqa: ANN202
         out_MD = tl.dot(weight_MN.to(value_ND.dtype), value_ND, out_MD * fade_M[:, None], input_precision="ieee")
         most_M = now_M
     return most_M, sum_M, out_MD
+
+
+def attend_one(
+    qkv_BX: Tensor,
+    cos_PD: Tensor,
+    sin_PD: Tensor,
+    kv_2SPKD: Tensor,
+    position_B: Tensor,
+    done_S: Tensor,
+    num_heads: int,
+    scale: float,
+) -> Tensor:
+    """What a new token in each of the first slots sees. Its queries and key are rotated by its position, its key and
+    value are stored. A slot that is done is computed for nobody: nothing of it is read or written."""
+    num_kv, size = kv_2SPKD.shape[3:]
+    group = num_heads // num_kv
+    out_BHD = qkv_BX.new_empty(len(qkv_BX), num_heads, size)
+    _attend_one[(len(qkv_BX), num_kv)](
+        qkv_BX, cos_PD, sin_PD, kv_2SPKD, position_B, done_S, out_BHD, scale * LOG2_E,
+        kv_2SPKD.stride(0), kv_2SPKD.stride(1), kv_2SPKD.stride(2),
+        group, block_for(group), num_kv, size, STEP_KEYS, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out_BHD
+
+
+@triton.jit
+def _attend_one(  # noqa: ANN202
+    qkv, cos, sin, kv, position, done, out, scale, side_stride, slot_stride, position_stride,  # noqa: ANN001
+    G: tl.constexpr, BLOCK_G: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """A program is a key-value head of a slot; its query heads are the rows of the products."""
+    slot, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    group_G, column_D = tl.arange(0, BLOCK_G), tl.arange(0, D)
+    across_D = (column_D + D // 2) % D  # what a column is turned with stands in the other half
+    is_busy = tl.load(done + slot) == 0
+    place = tl.load(position + slot)
+    cos_D = tl.load(cos + place * D + column_D).to(tl.float32)
+    sin_D = tl.load(sin + place * D + column_D).to(tl.float32)
+    sin_D = tl.where(column_D < D // 2, -sin_D, sin_D)
+    line = qkv + slot * ((G + 2) * K * D)
+    inside_G1 = group_G[:, None] < G
+    heads_G1 = (head * G + group_G)[:, None] * D
+    query_GD = tl.load(line + heads_G1 + column_D[None, :], mask=inside_G1, other=0.0)
+    across_GD = tl.load(line + heads_G1 + across_D[None, :], mask=inside_G1, other=0.0)
+    turned_GD = query_GD.to(tl.float32) * cos_D[None, :] + across_GD.to(tl.float32) * sin_D[None, :]
+    query_GD = turned_GD.to(query_GD.dtype)
+    own = line + (G * K + head) * D
+    key_D, across_key_D = tl.load(own + column_D), tl.load(own + across_D)
+    key_D = (key_D.to(tl.float32) * cos_D + across_key_D.to(tl.float32) * sin_D).to(key_D.dtype)
+    value_D = tl.load(own + K * D + column_D)
+    keys = kv + slot * slot_stride + head * D
+    stored = keys + place * position_stride + column_D
+    stores_D = column_D < tl.where(is_busy, D, 0)
+    tl.store(stored, key_D, mask=stores_D)
+    tl.store(stored + side_stride, value_D, mask=stores_D)
+    # Its own key and value are at hand: what was just stored need not be read.
+    most_G = tl.sum(query_GD.to(tl.float32) * key_D.to(tl.float32)[None, :], 1) * scale
+    sum_G = tl.full([BLOCK_G], 1.0, tl.float32)
+    out_GD = tl.zeros([BLOCK_G, D], tl.float32) + value_D.to(tl.float32)[None, :]
+    length = tl.where(is_busy, place, 0).to(tl.int32)
+    for start in range(0, length, BLOCK_N):
+        key_N = start + tl.arange(0, BLOCK_N)
+        inside_N1 = (key_N < length)[:, None]
+        place_ND = keys + key_N[:, None] * position_stride + column_D[None, :]
+        key_ND = tl.load(place_ND, mask=inside_N1, other=0.0)
+        value_ND = tl.load(place_ND + side_stride, mask=inside_N1, other=0.0)
+        score_GN = tl.dot(query_GD, tl.trans(key_ND), input_precision="ieee") * scale
+        score_GN = tl.where((key_N < length)[None, :], score_GN, float("-inf"))
+        now_G = tl.maximum(most_G, tl.max(score_GN, 1))
+        weight_GN = tl.exp2(score_GN - now_G[:, None])
+        fade_G = tl.exp2(most_G - now_G)
+        sum_G = sum_G * fade_G + tl.sum(weight_GN, 1)
+        out_GD = tl.dot(weight_GN.to(value_ND.dtype), value_ND, out_GD * fade_G[:, None], input_precision="ieee")
+        most_G = now_G
+    to = out + slot * (K * G * D) + heads_G1 + column_D[None, :]
+    tl.store(to, out_GD / sum_G[:, None], mask=inside_G1)
