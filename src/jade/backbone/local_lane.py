@@ -123,8 +123,8 @@ class Lane:
 
     def decode(self, num_steps: int) -> None:
         """Every job takes this many steps; one that is done on the way waits."""
-        self._compact()
         self._runner.adapters.activate(self.adapter)
+        self._compact()
         num_rows = max(self.jobs) + 1
         how = draw_for(job.sampling for job in self.jobs.values())
         longest = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in self.jobs.values())
@@ -225,7 +225,7 @@ class Lane:
     def _compact(self) -> None:
         """Move the highest jobs into the lowest free slots where that makes the steps smaller."""
         num_jobs = len(self.jobs)
-        if self._runner.num_rows(max(self.jobs) + 1) <= self._runner.num_rows(num_jobs):
+        if not self._runner.is_oversized(max(self.jobs) + 1, num_jobs):
             return
         sources = sorted(slot for slot in self.jobs if slot >= num_jobs)
         targets = [slot for slot in range(num_jobs) if slot not in self.jobs]

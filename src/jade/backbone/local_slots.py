@@ -120,7 +120,8 @@ class Slots:
         """Copy slots over others, all at once, and leave the old ones idle."""
         source = sent(torch.tensor(sources), self._device)
         target = sent(torch.tensor(targets), self._device)
-        self.kv[:, :, target, :num_positions] = self.kv[:, :, source, :num_positions]
+        held = _in_words(self.kv)
+        held[:, :, target, :num_positions] = held[:, :, source, :num_positions]
         for name in (*IDLE_STATE, "token", "logp"):
             field = getattr(self, name)
             field[target] = field[source]
