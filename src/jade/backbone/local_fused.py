@@ -35,12 +35,12 @@ def can_fuse(model: Any) -> bool:
         model.device.type == "cuda"
         and model.dtype in (torch.bfloat16, torch.float16)
         and is_known_kind(model.config)
-        and not _turns_by_length(model)
+        and not turns_by_length(model)
         and importlib.util.find_spec("triton")
     )
 
 
-def _turns_by_length(model: Any) -> bool:
+def turns_by_length(model: Any) -> bool:
     """Whether the angles of a position depend on how long the longest request of a batch is."""
     kind = str(getattr(model.get_decoder().rotary_emb, "rope_type", "default"))
     return "dynamic" in kind or kind == "longrope"
@@ -93,7 +93,7 @@ class FusedDecoder:
         self._layers = [FusedLayer.of(layer) for layer in self._trunk.layers]
         self._num_heads = int(model.config.num_attention_heads)
         self._eps = float(model.config.rms_norm_eps)
-        self._cos_PD, self._sin_PD = _angles(self._trunk, int(model.config.max_position_embeddings))
+        self._cos_PD, self._sin_PD = angles_of(self._trunk, int(model.config.max_position_embeddings))
 
     def logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
         """Of the tokens that are to be kept, or of all."""
@@ -135,7 +135,7 @@ class FusedDecoder:
 
 
 @torch.no_grad()
-def _angles(trunk: Any, num_positions: int) -> tuple[Tensor, Tensor]:
+def angles_of(trunk: Any, num_positions: int) -> tuple[Tensor, Tensor]:
     """Cosines and sines of all positions [P, D]: to compute them anew takes ten launches a step."""
     weight = trunk.embed_tokens.weight
     position_1P = torch.arange(num_positions, device=weight.device)[None]
