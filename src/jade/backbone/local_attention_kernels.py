@@ -38,7 +38,8 @@ class Blocks:
 
 PROMPTS = Blocks(rows=64, keys=64, warps=4, stages=3)
 """What was found best on an H200 for the learner's attention, whose calls are alike."""
-STEP_KEYS = 64
+STEP = Blocks(rows=16, keys=64, warps=4, stages=3)
+"""Found best on an H200, before a step's attention also turned and stored. Rows are the query heads of a key head."""
 
 
 def attend_prompts(
@@ -140,6 +141,7 @@ def attend_one(
     done_S: Tensor,
     num_heads: int,
     scale: float,
+    blocks: Blocks = STEP,
 ) -> Tensor:
     """What a new token in each of the first slots sees. Its queries and key are rotated by its position, its key and
     value are stored. A slot that is done is computed for nobody: nothing of it is read or written."""
@@ -149,7 +151,7 @@ def attend_one(
     _attend_one[(len(qkv_BX), num_kv)](
         qkv_BX, cos_PD, sin_PD, kv_2SPKD, position_B, done_S, out_BHD, scale * LOG2_E,
         kv_2SPKD.stride(0), kv_2SPKD.stride(1), kv_2SPKD.stride(2),
-        group, block_for(group), num_kv, size, STEP_KEYS, num_warps=4, num_stages=3,
+        group, block_for(group), num_kv, size, blocks.keys, num_warps=blocks.warps, num_stages=blocks.stages,
     )  # fmt: skip
     return out_BHD
 
