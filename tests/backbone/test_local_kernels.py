@@ -5,19 +5,24 @@ In float32 by Triton's interpreter (`make kernel-test`), and in bfloat16 by a GP
 
 from __future__ import annotations
 
+import asyncio
 from types import ModuleType
 from typing import Any
 
 import pytest
 import standin_kernels
 import torch
+from backbone_builders import make_model, make_prompt
+from local_builders import opened
 from torch import Tensor
 
 from jade.backbone.local_attention import PIECE
+from jade.backbone.local_fused import FusedDecoder
+from jade.backbone.local_graphs import PrefillGraphs
 from jade.backbone.local_job import as_words
 from jade.backbone.local_packing import Admission, Sheet, pack
 from jade.types import Sampling
-from triton_runs import DEVICE, mend_dots, need_triton
+from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 FORMULAS: Any = standin_kernels
 WIDTH = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
@@ -129,3 +134,24 @@ def test_prompts_are_turned_by_their_positions_and_stored_in_their_slots(
     found_NHD = kernels.turn_and_store(*about, group * num_kv)
     assert_close(found_NHD, expected_NHD)
     assert_close(kv_2SPKD, expected_kv)
+
+
+@pytest.mark.skipif(not INTERPRETS, reason="a GPU has tests of the whole in test_local_cuda")
+async def test_a_backbone_of_fused_kernels_draws_what_plain_layers_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of one piece and of several, after a prefix and before one is known; some requests end before others."""
+    need_triton()
+    prompts = [make_prompt(f"{length} " + "river " * length) for length in (1, 30, 2, 9, 30)]
+    samplings = [Sampling(float(i != 3), max_tokens=2 + i, seed=i) for i in range(len(prompts))]
+    found = []
+    for is_fused in (False, True):
+        model = make_model(hidden_size=96, num_hidden_layers=2)
+        async with opened(model, inline=True, max_batch=3, reports_behind=1, fuse=False) as backbone:
+            runner: Any = backbone._runner
+            if is_fused:
+                runner._fused, runner._prefills = FusedDecoder(runner.model), PrefillGraphs()
+                monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+                monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 1))  # nothing is captured
+            found.append(await asyncio.gather(*map(backbone.generate, prompts, samplings)))
+    for plain, fused in zip(*found, strict=True):
+        assert fused.token_ids == plain.token_ids
+        assert fused.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
