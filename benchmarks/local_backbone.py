@@ -8,10 +8,12 @@ eight times, as the rollouts of one question are. How long torch's threads stay 
 for both ways (see jade.backbone.local_threads); GOMP_SPINCOUNT=300000 in the environment is what torch would have had.
 
 On a GPU it also prints where the time of a run goes and the floors below which no run can come: decoding reads the
-weights and all keys and values at every step, and reading a prompt takes two operations a weight and token.
+weights and all keys and values at every step, and reading a prompt takes two operations a weight and token. With
+`--profile` it also says which kinds of kernels took how long, and for which share of the time any of them ran.
 
     python benchmarks/local_backbone.py [--concurrent 1 16] [--prompt-tokens 96] [--new-tokens 48] [--threads 0]
     python benchmarks/local_backbone.py --device cuda --concurrent 4096 --max-batch 512 --prompt-tokens 512 [--groups 8]
+        [--profile] [--prefill-tokens 16384] [--steps-per-check 6]
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from jade.backbone.local_threads import SETTINGS, in_passing
 
 # isort: split
 import torch
+from device_profile import profiled
 
 from jade.backbone.local import LocalBackbone, load_model, pick_device, pick_dtype, place_model
 from jade.backbone.weights import resolve_weights
@@ -122,6 +125,7 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             rows.append(in_passing(functools.partial(row, "generate", number, plain, options)))
     settings = {"max_batch": options.max_batch, "threads": options.threads, "fuse": not options.plain}
     settings["capture_prefill"] = not options.eager_prefill
+    settings |= {"prefill_tokens": options.prefill_tokens or None, "steps_per_check": options.steps_per_check or None}
     backbone = LocalBackbone(model, tokenizer, device=device, **settings)
     warm_up = make_prompts(tokenizer, 1, options.prompt_tokens)
     asyncio.run(backbone.generate(warm_up[0], Sampling(1.0, max_tokens=2)))
@@ -129,6 +133,8 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         rows.append(row("backbone", number, functools.partial(time_backbone, backbone, prompts), options))
         if device.type == "cuda":
             rows[-1] |= gpu_shares(backbone, prompts, options) | gpu_floors(model, rows[-1], options)
+        if options.profile and device.type == "cuda":
+            rows[-1] |= gpu_profile(backbone, prompts, rows[-1], options)
     asyncio.run(backbone.close())
     return rows
 
@@ -139,7 +145,7 @@ def row(way: str, number: int, run: Callable[[int, int], Timing], options: argpa
     return {
         "way": way,
         "concurrent": number,
-        "seconds": round(whole.seconds, 2),
+        "seconds": round(whole.seconds, 3),
         "seconds_to_first_tokens": round(first.seconds, 2),
         "tokens_per_second": round(whole.num_tokens / whole.seconds, 1),
         "tokens_per_processor_second": round(whole.num_tokens / whole.processor_seconds, 1),
@@ -183,6 +189,16 @@ def gpu_shares(backbone: LocalBackbone, prompts: list[Prompt], options: argparse
     }
 
 
+def gpu_profile(
+    backbone: LocalBackbone, prompts: list[Prompt], line: dict[str, Any], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Of one more run; the share of the time is that of the best run that was not looked at."""
+    seen = profiled(lambda: time_backbone(backbone, prompts, options.new_tokens, 1))
+    for name, (milliseconds, launches) in seen.pop("slowest_milliseconds").items():
+        print(f"{milliseconds:10.1f} ms {launches:8} launches  {name}")
+    return {"gpu_busy": round(seen["kernel_seconds"] / line["seconds"], 3), **seen}
+
+
 def gpu_floors(model: Any, line: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Calls a second that memory alone would allow for decoding, arithmetic alone for reading, and both in turn."""
     config, num_weights = model.config, sum(weight.numel() for weight in model.parameters())
@@ -224,6 +240,9 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1, help="requests with the same prompt")
     parser.add_argument("--plain", action="store_true", help="transformers' own layers instead of fused kernels")
     parser.add_argument("--eager-prefill", action="store_true", help="decode by CUDA graphs, but read prompts without")
+    parser.add_argument("--prefill-tokens", type=int, default=0, help="prompt tokens read at once; 0: its own")
+    parser.add_argument("--steps-per-check", type=int, default=0, help="decode steps between two looks; 0: its own")
+    parser.add_argument("--profile", action="store_true", help="on a GPU: its slowest kernels, and how busy it is")
     parser.add_argument("--bandwidth", type=float, default=4.8e12, help="bytes a second of the GPU's memory")
     parser.add_argument("--flops", type=float, default=790e12, help="operations a second of its matrix units")
     parser.add_argument("--skip-generate", action="store_true")

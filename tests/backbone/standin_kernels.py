@@ -49,6 +49,13 @@ def plain_flash(
     return (out_NHD,)
 
 
+def attend_prompts(q_NHD: Tensor, kv_2SPKD: Tensor, bounds_3C: Tensor, piece: int, scale: float) -> Tensor:
+    ends_q, starts_k, seen = bounds_3C
+    keys, values = kv_2SPKD.flatten(1, 2)
+    (out_NHD,) = plain_flash(q_NHD, keys, values, ends_q, starts_k, piece, 10**6, scale=scale, seqused_k=seen[:-1])
+    return out_NHD
+
+
 def add_norm(x_NE: Tensor, delta_NE: Tensor | None, weight_E: Tensor, eps: float) -> Tensor:
     if delta_NE is not None:
         x_NE += delta_NE
@@ -62,10 +69,11 @@ def gated(both_NF: Tensor) -> Tensor:
 
 
 def turn_and_store(
-    qkv_NX: Tensor, cos_ND: Tensor, sin_ND: Tensor, kv_2SPKD: Tensor, slot_N: Tensor, position_N: Tensor, num_heads: int
+    qkv_NX: Tensor, cos_PD: Tensor, sin_PD: Tensor, kv_2SPKD: Tensor, slot_N: Tensor, position_N: Tensor, num_heads: int
 ) -> Tensor:
     num_kv, size = kv_2SPKD.shape[3:]
     q, k, v = qkv_NX.unflatten(1, (-1, size)).split([num_heads, num_kv, num_kv], dim=1)
+    cos_ND, sin_ND = cos_PD[position_N], sin_PD[position_N]
     turned: list[Tensor] = []
     for rows in (q, k):
         one, two = rows.chunk(2, dim=-1)
@@ -74,6 +82,27 @@ def turn_and_store(
     for side, rows in zip(kv_2SPKD, (turned[1], v), strict=True):
         side[slot_N[real], position_N[real]] = rows[real]
     return turned[0]
+
+
+def attend_one(
+    qkv_BX: Tensor,
+    cos_PD: Tensor,
+    sin_PD: Tensor,
+    kv_2SPKD: Tensor,
+    position_B: Tensor,
+    done_S: Tensor,
+    num_heads: int,
+    scale: float,
+) -> Tensor:
+    num = len(qkv_BX)
+    slot_B = torch.arange(num).masked_fill(done_S[:num], -1)
+    q_BHD = turn_and_store(qkv_BX, cos_PD, sin_PD, kv_2SPKD, slot_B, position_B, num_heads)
+    seen = position_B.masked_fill(done_S[:num], 0).int() + 1
+    bounds_3C = torch.zeros(3, num + 1, dtype=torch.int32)
+    bounds_3C[0] = torch.arange(num + 1)
+    bounds_3C[1, :-1] = torch.arange(num) * kv_2SPKD.shape[2]
+    bounds_3C[2, :-1] = seen
+    return attend_prompts(q_BHD, kv_2SPKD, bounds_3C, 1, scale)
 
 
 class Recording:
@@ -96,8 +125,9 @@ def capture(captures: Captures[Any], slots: Slots, shape: Hashable, work: Callab
 def read_as_on_a_gpu(backbone: LocalBackbone, monkeypatch: pytest.MonkeyPatch) -> PrefillGraphs:
     """Make a backbone on the CPU read its prompts by (stand-ins of) the GPU's kernels and graphs."""
     kernels = SimpleNamespace(add_norm=add_norm, gated=gated, turn_and_store=turn_and_store, draw_and_record=None)
-    monkeypatch.setitem(sys.modules, "jade.backbone.local_kernels", kernels)  # type: ignore[arg-type,unused-ignore]
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", plain_flash)
+    seeing = SimpleNamespace(attend_prompts=attend_prompts, attend_one=attend_one)
+    for name, standins in (("local_kernels", kernels), ("local_attention_kernels", seeing)):
+        monkeypatch.setitem(sys.modules, f"jade.backbone.{name}", standins)  # type: ignore[arg-type,unused-ignore]
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(Captures, "capture", capture)

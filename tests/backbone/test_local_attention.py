@@ -10,6 +10,7 @@ from backbone_builders import make_model
 from standin_kernels import plain_flash
 
 from jade.backbone.local_attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
+from jade.backbone.local_fused import angles_of, turns_by_length
 from jade.backbone.local_job import as_words
 from jade.backbone.local_packing import Admission, Sheet, pack
 from jade.backbone.local_runner import Runner
@@ -122,6 +123,17 @@ def test_a_model_with_sliding_windows_is_refused_by_name() -> None:
     model = make_model("qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=0)
     with pytest.raises(ConfigError, match=r"qwen2.*sliding-window"):
         Runner(model, {2})
+
+
+@pytest.mark.parametrize(("kind", "turns"), [("default", False), ("linear", False), ("dynamic", True)])
+def test_angles_are_looked_up_only_where_they_depend_on_positions_alone(kind: str, turns: bool) -> None:
+    scaling = {} if kind == "default" else {"factor": 2.0}
+    model = make_model(rope_parameters={"rope_type": kind, "rope_theta": 10000.0, **scaling})
+    assert turns_by_length(model) is turns
+    cos_PD, sin_PD = angles_of(model.get_decoder(), 50)
+    cos_1ND, sin_1ND = model.get_decoder().rotary_emb(torch.zeros(1, 2, 48), position_ids=torch.tensor([[7, 49]]))
+    assert torch.equal(cos_PD[[7, 49]], cos_1ND[0])
+    assert torch.equal(sin_PD[[7, 49]], sin_1ND[0])
 
 
 def test_slots_keep_their_content_when_they_grow_or_move() -> None:

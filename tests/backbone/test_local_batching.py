@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +17,10 @@ from local_builders import (
     TOKENIZER,
     alone,
     first_step,
+    is_decode,
     make_endless,
     opened,
+    opened_failing,
     together,
 )
 
@@ -113,6 +116,61 @@ async def test_late_reports_of_requests_that_were_cancelled_are_ignored() -> Non
             task.cancel()
         found = await asyncio.wait_for(backbone.generate(PROMPTS[5], Sampling(max_tokens=5)), PATIENCE_SECONDS)
     assert found.token_ids == (await alone(PROMPTS[5], Sampling(max_tokens=5), make_endless())).token_ids
+
+
+async def test_a_slot_whose_request_has_all_its_tokens_is_taken_before_the_report_says_so() -> None:
+    """A first token by reading and four by a round of steps each: a round for every request, none for nobody."""
+    settings = {"max_batch": 1, "steps_per_check": 4, "inline": True}
+    async with opened(make_endless(), reports_behind=1, **settings) as late:
+        found = await together(late, lambda i: Sampling(1.0, max_tokens=5, seed=i))
+        assert late.counts.decode_steps == len(PROMPTS)
+    async with opened(make_endless(), max_batch=1, inline=True) as prompt:
+        expected = await together(prompt, lambda i: Sampling(1.0, max_tokens=5, seed=i))
+    assert [g.token_ids for g in found] == [g.token_ids for g in expected]
+
+
+async def test_weights_change_after_those_that_wait_for_their_last_report_have_been_handed_out() -> None:
+    ends: list[str] = []
+    stepped = asyncio.Event()
+
+    async def noted(name: str, work: Awaitable[Any]) -> None:
+        await work
+        ends.append(name)
+
+    async with opened(make_endless(), max_batch=1, steps_per_check=4, reports_behind=1, inline=True) as backbone:
+        runner: Any = backbone._runner
+        plain = runner.decode
+
+        def decode(*about: Any) -> None:
+            plain(*about)
+            stepped.set()
+
+        runner.decode = decode
+        asked = [
+            asyncio.create_task(noted("request", backbone.generate(prompt, Sampling(max_tokens=5))))
+            for prompt in PROMPTS[:2]
+        ]
+        await stepped.wait()
+        await noted("update", backbone.update_weights({}, version=1))
+        await asyncio.gather(*asked)
+        assert backbone.policy_version == 1
+    assert ends == ["request", "update", "request"]
+
+
+async def test_a_step_that_fails_ends_those_too_that_wait_for_their_last_report() -> None:
+    """The first has its five tokens, and has left its slot, when the second one's steps fail."""
+    steps: list[int] = []
+
+    def fails(kwargs: dict[str, Any]) -> bool:
+        steps.append(is_decode(kwargs))
+        return sum(steps) > 4
+
+    settings = {"max_batch": 1, "steps_per_check": 4, "reports_behind": 1, "inline": True}
+    async with opened_failing(fails, RuntimeError("broken"), make_endless(), **settings) as backbone:
+        asked = (backbone.generate(prompt, Sampling(max_tokens=5)) for prompt in PROMPTS[:2])
+        found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), PATIENCE_SECONDS)
+        assert all(isinstance(one, BackboneFailed) for one in found)
+        assert not backbone._engine.busy
 
 
 async def test_inline_batches_are_the_same_in_every_run_to_the_last_bit() -> None:

@@ -125,6 +125,15 @@ async def test_without_memory_for_graphs_prompts_are_read_as_before() -> None:
     assert share_equal(before, after) >= 0.85
 
 
+async def test_slots_that_are_taken_before_the_host_has_looked_change_no_draw() -> None:
+    """Requests that come to their limits leave room at once: others are read into slots whose last tokens are still on
+    their way to the host."""
+    early = await sampled("cuda", torch.bfloat16, rounds=3)
+    late = await sampled("cuda", torch.bfloat16, rounds=3, reports_behind=0, steps_per_check=1)
+    assert share_equal(early, late) >= 0.85
+    assert any(generation.finish == "length" for generation in early)
+
+
 async def test_a_gpu_repeats_itself() -> None:
     one, two = await sampled("cuda", torch.bfloat16), await sampled("cuda", torch.bfloat16)
     assert share_equal(one, two) >= 0.9

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from backbone_builders import make_model
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jade.backbone.local_graphs import MOST_PREFILLS, DecodeGraphs, PrefillGraphs
+from jade.backbone.local_runner import Runner
 from jade.backbone.local_slots import CacheShape, Slots
 
 SLOTS = Slots(CacheShape(1, 1, 2), torch.device("cpu"), torch.float32)
@@ -31,6 +33,21 @@ def test_a_shape_holds_the_batch_and_fits_the_slots(num_rows: int, num_positions
 def test_few_shapes_serve_all_batches() -> None:
     graphs = DecodeGraphs()
     assert len({graphs.shape(SLOTS, rows, 100)[0] for rows in range(1, 513)}) <= 16
+
+
+def test_jobs_are_moved_together_where_that_makes_steps_cheaper() -> None:
+    """On a CPU for every row; under graphs for a smaller shape; where idle rows cost nearly nothing, for half of it."""
+    runner: Any = Runner(make_model(), {2}, fuse=False)
+    cases = [(9, 8), (512, 440), (512, 300), (512, 256), (64, 33), (64, 32), (5, 5)]
+
+    def moved() -> list[bool]:
+        return [runner.is_oversized(rows, jobs) for rows, jobs in cases]
+
+    assert moved() == [True, True, True, True, True, True, False]
+    runner._graphs = DecodeGraphs()
+    assert moved() == [True, True, True, True, False, True, False]
+    runner._fused = object()
+    assert moved() == [True, False, False, True, False, True, False]
 
 
 class StandInGraph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +27,34 @@ def test_the_tokenizer_without_its_wrapper_reads_and_writes_what_the_wrapper_doe
     texts = [chat._render(prompt.system, prompt.user) for prompt in prompts]
     assert found == [tuple(row) for row in chat.tokenizer(texts, add_special_tokens=False)["input_ids"]]
     assert chat.decode_all(found) == chat.tokenizer.batch_decode(list(map(list, found)), skip_special_tokens=True)
+
+
+def test_texts_are_written_without_the_tokenizers_pool() -> None:
+    """Prompts are read there, on another thread: whoever asked it for texts would wait until they all are."""
+    chat = ChatFormat(make_tokenizer())
+    rows = chat.encode_all([make_prompt(text) for text in ODD])
+    expected = chat.decode_all(rows)
+    chat.__dict__["_backend"] = SimpleNamespace(decode=chat._backend.decode)
+    assert chat.decode_all(rows) == expected
+
+
+async def test_a_prefix_that_stands_in_the_slot_already_is_not_copied_again() -> None:
+    """Roles in turn, one slot: the second request of each role finds its prefix where the first left it."""
+    roles = [make_prompt(f"Question {index}", system=f"Answer as role {index // 2 % 2}.") for index in range(8)]
+    async with opened(inline=True, max_batch=1) as backbone:
+        await backbone.generate(roles[0], Sampling(max_tokens=3))
+        slots: Any = backbone._engine._lanes[None].slots
+        filled: list[int] = []
+        plain = slots.fill
+
+        def fill(groups: Any) -> None:
+            filled.append(len(groups))
+            plain(groups)
+
+        slots.fill = fill
+        found = [await backbone.generate(prompt, Sampling(max_tokens=6)) for prompt in roles]
+    assert sum(filled) == 2  # the second time that it is role 0's turn, and role 1's
+    assert [g.token_ids for g in found] == [(await alone(p, Sampling(max_tokens=6))).token_ids for p in roles]
 
 
 def test_truncation_that_somebody_else_set_does_not_reach_a_prompt() -> None:

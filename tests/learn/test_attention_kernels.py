@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 from jade.learn.tiles import CHOICE, Blocks, Choice, plan_tiles
+from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 SMALL = Choice(forward=Blocks(16, 16, 4, 2), to_queries=Blocks(16, 32, 4, 2), to_keys=Blocks(32, 16, 4, 2))
 """Blocks that even short calls fill several of; rows and keys of different sizes."""

@@ -15,7 +15,6 @@ import pytest
 import torch
 from learn_builders import make_experience, make_transition
 from test_lean import make_model
-from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 from jade.config import LearnConfig, PolicyConfig
 from jade.learn import fused, policy
@@ -26,6 +25,7 @@ from jade.learn.merged import LowRank, Merged, Stack
 from jade.learn.policy import Policy
 from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
+from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,), (5, 6, 7, 8))
 

@@ -69,8 +69,8 @@ class ChatFormat:
         """The texts of sampled tokens, without special ones."""
         lists = [list(row) for row in rows]
         if self._backend:
-            found: list[str] = self._backend.decode_batch(lists, skip_special_tokens=True)
-            return found
+            # One by one, which is as quick: a batch would wait in the tokenizer's pool behind prompts that are read.
+            return [self._backend.decode(row, skip_special_tokens=True) for row in lists]
         return self._decode_plainly(lists)
 
     def _fixed_prefix(self, system: str) -> tuple[int, ...]:
@@ -119,7 +119,8 @@ class ChatFormat:
         rows = self._read_plainly(texts)
         lists = [list(row) for row in rows]
         same = self._read_by(backend, texts) == rows
-        same = same and backend.decode_batch(lists, skip_special_tokens=True) == self._decode_plainly(lists)
+        written = [backend.decode(row, skip_special_tokens=True) for row in lists]
+        same = same and written == self._decode_plainly(lists)
         return backend if same else None
 
     def _read_by(self, backend: Any, texts: list[str]) -> list[tuple[int, ...]]:

@@ -26,8 +26,8 @@ from jade.errors import BackboneFailed
 
 ATTENTION = "jade_slots"
 PIECE = 128
-"""Tokens of a request that a block of the prefill kernel reads. Given whole requests it would start as many blocks for
-each as the longest might need; given pieces, none for nothing. (Never one: for that the kernel has another way.)"""
+"""Tokens of a request that a prefill kernel takes for one. Given whole requests it would start as many blocks for each
+as the longest might need; given pieces, hardly one for nothing. (Never one token: for that flash has another way.)"""
 
 
 class Layout(Protocol):
@@ -91,26 +91,29 @@ class PrefillLayout:
 class PackedLayout:
     """The same on a GPU, in 16 bits: all requests in one kernel, which reads keys and values where they stand. Those of
     a piece begin where its slot does and are as many as its last token sees; the causal mask is aligned at the end, and
-    the keys of a whole prompt are stored before any of them is read."""
+    the keys of a whole prompt are stored before any of them is read. Fused layers have a kernel of their own for it;
+    transformers' run where there may be no Triton, and take flash attention."""
 
     def __init__(self, kv: Tensor, row_3N: Tensor, bounds_3C: Tensor) -> None:
         self.kv = kv
         _, self.slot_N, self.position_N = row_3N
-        self._ends_q, self._starts_k, seen = bounds_3C
-        self._seen = seen[:-1]
-        self._sides = kv.flatten(2, 3).flatten(0, 1).unbind(0)
+        self._bounds_3C = bounds_3C
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         _store(self, layer, k_NKD, v_NKD)
-        return self.look(layer, q_NHD, scale)
-
-    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        ends_q, starts_k, seen = self._bounds_3C
+        keys, values = self.kv[layer].flatten(1, 2)
         out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
-            q_NHD, self._sides[2 * layer], self._sides[2 * layer + 1],
-            self._ends_q, self._starts_k, PIECE, self.kv.shape[3],
-            0.0, True, False, scale=scale, seqused_k=self._seen,
+            q_NHD, keys, values, ends_q, starts_k, PIECE, self.kv.shape[3],
+            0.0, True, False, scale=scale, seqused_k=seen[:-1],
         )[0]  # fmt: skip
         return out_NHD
+
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+        from jade.backbone.local_attention_kernels import attend_prompts
+
+        assert scale is not None
+        return attend_prompts(q_NHD, self.kv[layer], self._bounds_3C, PIECE, scale)
 
 
 class DecodeLayout:
@@ -119,7 +122,7 @@ class DecodeLayout:
     def __init__(self, kv: Tensor, position_B: Tensor, num_positions: int, done_S: Tensor | None = None) -> None:
         self.kv, self.position_N = kv, position_B
         self.slot_N = torch.arange(position_B.shape[0], device=kv.device)
-        self._num_positions, self._done_S = num_positions, done_S
+        self._num_positions, self.done_S = num_positions, done_S
 
     @functools.cached_property
     def _bias_B11P(self) -> Tensor:
@@ -129,7 +132,7 @@ class DecodeLayout:
 
     def attend(self, layer: int, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, scale: float | None) -> Tensor:
         _store(self, layer, k_NKD, v_NKD)
-        return self._look_at_all(layer, q_NHD, scale)
+        return self.look(layer, q_NHD, scale)
 
     @functools.cached_property
     def _sides(self) -> Sequence[Tensor]:
@@ -137,21 +140,12 @@ class DecodeLayout:
         used = self.kv[:, :, : self.position_N.shape[0], : self._num_positions]
         return used.transpose(3, 4).flatten(0, 1).unbind(0)
 
-    def _look_at_all(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
+    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
         """Every row at as many positions as the longest has, under a mask."""
         k_BKPD, v_BKPD = self._sides[2 * layer : 2 * layer + 2]
         # The query heads of one key head stand as its rows: grouped attention without copying keys and values.
         q_BKGD = q_NHD.unflatten(1, (k_BKPD.shape[1], -1))
         return _masked(q_BKGD, k_BKPD, v_BKPD, self._bias_B11P, scale).reshape(q_NHD.shape)
-
-    def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        if not self.kv.is_cuda:
-            return self._look_at_all(layer, q_NHD, scale)
-        from jade.backbone.local_kernels import attend_one
-
-        assert self._done_S is not None
-        assert scale is not None
-        return attend_one(q_NHD, self.kv[layer], self.position_N, self._done_S, scale)
 
 
 def slot_attention(

@@ -73,7 +73,8 @@ class Engine:
 
     @property
     def num_active(self) -> int:
-        return sum(len(lane.jobs) for lane in self._lanes.values())
+        """Jobs that were admitted and have not been handed out, in slots or not."""
+        return sum(lane.num_jobs for lane in self._lanes.values())
 
     def prepare(self, jobs: Sequence[Job]) -> None:
         """Tokenise, and note on the job why it cannot be served if it cannot. Touches nothing but the jobs, so another
@@ -178,7 +179,7 @@ class Engine:
         reading: set[tuple[str | None, bytes]] = set()
         longest = {lane: lane.num_positions for lane in self._lanes.values()}
         num_active = self.num_active
-        room = self._max_batch - num_active
+        room = self._max_batch - sum(len(lane.jobs) for lane in self._lanes.values())
         while self._waiting and room > 0 and budget > 0:
             job = self._waiting.popleft()
             lane = self._lane(job.adapter)

@@ -4,7 +4,8 @@ quarter of the launches and a third of the memory traffic.
 The weights stay the model's own. Those that are multiplied with the same input are laid side by side in memory, and the
 model's parameters become views of that: whoever overwrites them in place overwrites what is used here.
 
-N = tokens in the row, E = hidden width, H = query heads, D = head size, V = vocabulary; X, F: outputs side by side.
+N = tokens in the row, E = hidden width, H = query heads, D = head size, V = vocabulary; X, F: heads or outputs side by
+side.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jade.backbone.local_attention import Layout
+from jade.backbone.local_attention import DecodeLayout, Layout
 
 FAMILIES = ("llama", "qwen2")
 """Model types whose layers are exactly: norm, attention with rotated halves, norm, gated SiLU."""
@@ -34,8 +35,15 @@ def can_fuse(model: Any) -> bool:
         model.device.type == "cuda"
         and model.dtype in (torch.bfloat16, torch.float16)
         and is_known_kind(model.config)
+        and not turns_by_length(model)
         and importlib.util.find_spec("triton")
     )
+
+
+def turns_by_length(model: Any) -> bool:
+    """Whether the angles of a position depend on how long the longest request of a batch is."""
+    kind = str(getattr(model.get_decoder().rotary_emb, "rope_type", "default"))
+    return "dynamic" in kind or kind == "longrope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +84,16 @@ class FusedDecoder:
     """The bare model (no adapter), ready to give logits."""
 
     def __init__(self, model: Any) -> None:
-        from jade.backbone import local_kernels
+        from jade.backbone import local_attention_kernels, local_kernels
 
-        self._kernels = local_kernels
+        self._kernels, self._seeing = local_kernels, local_attention_kernels
         self.draw_and_record = local_kernels.draw_and_record
         self._trunk = model.get_decoder()
         self._head = model.get_output_embeddings()
         self._layers = [FusedLayer.of(layer) for layer in self._trunk.layers]
         self._num_heads = int(model.config.num_attention_heads)
         self._eps = float(model.config.rms_norm_eps)
+        self._cos_PD, self._sin_PD = angles_of(self._trunk, int(model.config.max_position_embeddings))
 
     def logits(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
         """Of the tokens that are to be kept, or of all."""
@@ -97,35 +106,41 @@ class FusedDecoder:
     def states(self, ids_N: Tensor, layout: Layout, keep: Tensor | None) -> Tensor:
         """What the logits are made of: a hundredth of their size."""
         x_NE = self._trunk.embed_tokens(ids_N)
-        cos_1ND, sin_1ND = self._trunk.rotary_emb(x_NE[None], position_ids=layout.position_N[None])
         delta_NE: Tensor | None = None
         for number, layer in enumerate(self._layers):
-            delta_NE = self._layer(number, layer, x_NE, delta_NE, layout, cos_1ND[0], sin_1ND[0])
-        if keep is not None and delta_NE is not None:
-            x_NE, delta_NE = x_NE[keep], delta_NE[keep]
+            seen_NX = self._see(number, layer, x_NE, delta_NE, layout)
+            if keep is not None and number == len(self._layers) - 1:
+                # Of the others nothing is asked any more: their keys and values are stored.
+                x_NE, seen_NX = x_NE[keep], seen_NX[keep]
+            delta_NE = self._feed(layer, x_NE, linear(seen_NX, layer.output, layer.output_bias))
         return self._kernels.add_norm(x_NE, delta_NE, self._trunk.norm.weight, self._eps)
 
-    def _layer(
-        self,
-        number: int,
-        layer: FusedLayer,
-        x_NE: Tensor,
-        delta_NE: Tensor | None,
-        layout: Layout,
-        cos_ND: Tensor,
-        sin_ND: Tensor,
-    ) -> Tensor:
-        """What the layer adds to x, once the last one's addition has been made."""
-        kernels = self._kernels
-        normed_NE = kernels.add_norm(x_NE, delta_NE, layer.input_norm, self._eps)
-        qkv_NX = linear(normed_NE, layer.qkv, layer.qkv_bias)
-        place = layout.kv[number], layout.slot_N, layout.position_N
-        q_NHD = kernels.turn_and_store(qkv_NX, cos_ND, sin_ND, *place, self._num_heads)
-        mixed_NHD = layout.look(number, q_NHD, q_NHD.shape[2] ** -0.5)
-        added_NE = linear(mixed_NHD.flatten(1), layer.output, layer.output_bias)
-        normed_NE = kernels.add_norm(x_NE, added_NE, layer.feed_norm, self._eps)
-        fed_NF = kernels.gated(linear(normed_NE, layer.gate_up, layer.gate_up_bias))
+    def _see(self, number: int, layer: FusedLayer, x_NE: Tensor, delta_NE: Tensor | None, layout: Layout) -> Tensor:
+        """What the heads of a layer see, side by side, once the last layer's addition to x has been made."""
+        normed_NE = self._kernels.add_norm(x_NE, delta_NE, layer.input_norm, self._eps)
+        turned = linear(normed_NE, layer.qkv, layer.qkv_bias), self._cos_PD, self._sin_PD
+        kv_2SPKD, heads = layout.kv[number], self._num_heads
+        scale = kv_2SPKD.shape[4] ** -0.5
+        if isinstance(layout, DecodeLayout):  # a launch takes as long as the work of a step's small ones
+            assert layout.done_S is not None
+            return self._seeing.attend_one(*turned, kv_2SPKD, layout.position_N, layout.done_S, heads, scale).flatten(1)
+        q_NHD = self._kernels.turn_and_store(*turned, kv_2SPKD, layout.slot_N, layout.position_N, heads)
+        return layout.look(number, q_NHD, scale).flatten(1)
+
+    def _feed(self, layer: FusedLayer, x_NE: Tensor, added_NE: Tensor) -> Tensor:
+        """What the layer's second half adds to x, once the first half's addition has been made."""
+        normed_NE = self._kernels.add_norm(x_NE, added_NE, layer.feed_norm, self._eps)
+        fed_NF = self._kernels.gated(linear(normed_NE, layer.gate_up, layer.gate_up_bias))
         return linear(fed_NF, layer.down, layer.down_bias)
+
+
+@torch.no_grad()
+def angles_of(trunk: Any, num_positions: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of all positions [P, D]: to compute them anew takes ten launches a step."""
+    weight = trunk.embed_tokens.weight
+    position_1P = torch.arange(num_positions, device=weight.device)[None]
+    cos_1PD, sin_1PD = trunk.rotary_emb(weight[:1, None], position_ids=position_1P)
+    return cos_1PD[0].contiguous(), sin_1PD[0].contiguous()
 
 
 @torch.no_grad()

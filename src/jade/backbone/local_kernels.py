@@ -1,6 +1,6 @@
 # mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
 """Kernels for a GPU that do in one launch what eager code does in ten: the element-wise work between the matrix
-products of a layer, attention of one new token a row, and the drawing of a token.
+products of a layer, and the drawing of a token.
 
 They round where transformers' own layers round, so log-probs stay close to a learner's. Imported on a GPU only:
 Triton comes with torch's CUDA builds.
@@ -18,11 +18,10 @@ from torch import Tensor
 from jade.backbone.local_slots import Slots
 
 VOCABULARY_BLOCK = 2048
-POSITION_BLOCK = 64
 FEED_BLOCK = 512
 
 
-def _block_for(size: int) -> int:
+def block_for(size: int) -> int:
     """A tile that holds so many; matrix units take no fewer than 16."""
     return int(max(16, triton.next_power_of_2(size)))
 
@@ -74,14 +73,14 @@ def _gated(both, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001
 
 
 def turn_and_store(
-    qkv_NX: Tensor, cos_ND: Tensor, sin_ND: Tensor, kv_2SPKD: Tensor, slot_N: Tensor, position_N: Tensor, num_heads: int
+    qkv_NX: Tensor, cos_PD: Tensor, sin_PD: Tensor, kv_2SPKD: Tensor, slot_N: Tensor, position_N: Tensor, num_heads: int
 ) -> Tensor:
     """Rotate queries and keys by their positions; keys and values go to their slots, the queries come back."""
     num_kv, size = kv_2SPKD.shape[3:]
     q_NHD = qkv_NX.new_empty(qkv_NX.shape[0], num_heads, size)
-    block = _block_for(num_heads + 2 * num_kv)
+    block = block_for(num_heads + 2 * num_kv)
     _turn_and_store[(qkv_NX.shape[0],)](
-        qkv_NX, cos_ND, sin_ND, q_NHD, kv_2SPKD, slot_N, position_N,
+        qkv_NX, cos_PD, sin_PD, q_NHD, kv_2SPKD, slot_N, position_N,
         kv_2SPKD.stride(0), kv_2SPKD.stride(1), kv_2SPKD.stride(2),
         num_heads, num_kv, size, block, num_warps=2,
     )  # fmt: skip
@@ -102,7 +101,8 @@ def _turn_and_store(  # noqa: ANN202
     one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(start + D // 2, mask=inside, other=0.0).to(tl.float32)
     turns = head < H + K
-    angle = token * D + left
+    place = tl.load(position + token)
+    angle = place * D + left
     cos_one, cos_two = tl.load(cos + angle).to(tl.float32), tl.load(cos + angle + D // 2).to(tl.float32)
     sin_one, sin_two = tl.load(sin + angle).to(tl.float32), tl.load(sin + angle + D // 2).to(tl.float32)
     turned_one = tl.where(turns, one * cos_one - two * sin_one, one)
@@ -113,57 +113,11 @@ def _turn_and_store(  # noqa: ANN202
     is_value = head >= H + K
     kv_head = tl.where(is_value, head - H - K, head - H)
     in_slot = tl.load(slot + token)  # a padded token has none
-    to_slot = in_slot * slot_stride + tl.load(position + token) * position_stride
+    to_slot = in_slot * slot_stride + place * position_stride
     to_kv = kv + to_slot + tl.where(is_value, side_stride, 0) + kv_head * D + left
-    stores = inside & (head >= H) & (in_slot >= 0)
+    stores = inside & (head >= tl.where(in_slot >= 0, H, BLOCK))
     tl.store(to_kv, turned_one, mask=stores)
     tl.store(to_kv + D // 2, turned_two, mask=stores)
-
-
-def attend_one(q_BHD: Tensor, kv_2SPKD: Tensor, position_B: Tensor, done_S: Tensor, scale: float) -> Tensor:
-    """Attention of the newest token of each of the first B slots to all that stands in its slot, and to no more."""
-    num_rows, num_heads, size = q_BHD.shape
-    num_kv = kv_2SPKD.shape[3]
-    out_BHD = q_BHD.new_empty(q_BHD.shape)
-    _attend_one[(num_rows, num_kv)](
-        q_BHD, kv_2SPKD, position_B, done_S, out_BHD, scale * 1.4426950408889634,
-        kv_2SPKD.stride(0), kv_2SPKD.stride(1), kv_2SPKD.stride(2),
-        num_heads // num_kv, _block_for(num_heads // num_kv), num_kv, size, POSITION_BLOCK,
-        num_warps=4, num_stages=3,
-    )  # fmt: skip
-    return out_BHD
-
-
-@triton.jit
-def _attend_one(  # noqa: ANN202
-    query, kv, position, done, out, scale, side_stride, slot_stride, position_stride,  # noqa: ANN001
-    G: tl.constexpr, G_BLOCK: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A program is a key-value head of a row; its query heads are the rows of the products."""
-    row, kv_head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    group, column = tl.arange(0, G_BLOCK), tl.arange(0, D)
-    # A row that is done is computed for nobody: it reads as little as can be.
-    length = tl.where(tl.load(done + row), 1, tl.load(position + row) + 1).to(tl.int32)
-    place = (row * K + kv_head) * G * D + group[:, None] * D + column[None, :]
-    q = tl.load(query + place, mask=group[:, None] < G, other=0.0)
-    keys = kv + row * slot_stride + kv_head * D
-    top = tl.full([G_BLOCK], -float("inf"), tl.float32)
-    total = tl.zeros([G_BLOCK], tl.float32)
-    mixed = tl.zeros([G_BLOCK, D], tl.float32)
-    for start in range(0, length, BLOCK):
-        seen = start + tl.arange(0, BLOCK)
-        inside = seen < length
-        offset = seen[:, None] * position_stride + column[None, :]
-        key = tl.load(keys + offset, mask=inside[:, None], other=0.0)
-        value = tl.load(keys + side_stride + offset, mask=inside[:, None], other=0.0)
-        score = tl.where(inside[None, :], tl.dot(q, tl.trans(key)) * scale, -float("inf"))
-        new_top = tl.maximum(top, tl.max(score, axis=1))
-        weight = tl.exp2(score - new_top[:, None])
-        shrink = tl.exp2(top - new_top)
-        total = total * shrink + tl.sum(weight, axis=1)
-        mixed = mixed * shrink[:, None] + tl.dot(weight.to(value.dtype), value)
-        top = new_top
-    tl.store(out + place, mixed / total[:, None], mask=group[:, None] < G)
 
 
 def draw_and_record(logits_BV: Tensor, row_B: Tensor, slots: Slots, eos: Tensor) -> None:
@@ -174,7 +128,7 @@ def draw_and_record(logits_BV: Tensor, row_B: Tensor, slots: Slots, eos: Tensor)
     _draw_and_record[(logits_BV.shape[0],)](
         logits_BV, row_B, slots.seed, slots.temperature, slots.num_sampled, slots.limit, slots.done,
         slots.last_token, slots.token, slots.logp, eos, eos.shape[0], slots.num_new,
-        size, VOCABULARY_BLOCK, num_blocks, _block_for(num_blocks), _block_for(eos.shape[0]),
+        size, VOCABULARY_BLOCK, num_blocks, block_for(num_blocks), block_for(eos.shape[0]),
         num_warps=8,
     )  # fmt: skip
 

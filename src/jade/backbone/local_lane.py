@@ -51,7 +51,7 @@ class SlotPlan:
 
 
 class Lane:
-    """`jobs` maps slots to the requests in them."""
+    """`jobs` maps slots to the requests in them. Whoever has left a slot and waits for a last report is in none."""
 
     def __init__(self, runner: Runner, chat: ChatFormat, adapter: str | None, plan: SlotPlan) -> None:
         self._runner, self._chat = runner, chat
@@ -62,6 +62,13 @@ class Lane:
         self._prefixes: OrderedDict[str, Prefix] = OrderedDict()
         self._standing = Standing()
         self._reports: deque[tuple[dict[int, Job], Report]] = deque()
+        self._leaving: set[Job] = set()
+        self._has_news = False
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs in slots, and those that have left theirs and whose last report is on its way."""
+        return len(self.jobs) + len(self._leaving)
 
     @property
     def num_positions(self) -> int:
@@ -96,13 +103,13 @@ class Lane:
         self._reserve(placed)
         self._runner.adapters.activate(self.adapter)
         twins = _twins(placed)
-        cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
-        cached |= {slot: len(placed[slot].ids) for slot in twins}
-        admitted = [
-            Admission(slot, job.row, cached[slot], job.limit, job.sampling, twins.get(slot))
-            for slot, job in placed.items()
-        ]
         try:
+            cached = self._copy_known({slot: job for slot, job in placed.items() if slot not in twins}, placed)
+            cached |= {slot: len(placed[slot].ids) for slot in twins}
+            admitted = [
+                Admission(slot, job.row, cached[slot], job.limit, job.sampling, twins.get(slot))
+                for slot, job in placed.items()
+            ]
             self._runner.prefill(self.slots, admitted, self._allowed(jobs))
             self._advance(placed, 1)
         except BaseException:
@@ -116,8 +123,8 @@ class Lane:
 
     def decode(self, num_steps: int) -> None:
         """Every job takes this many steps; one that is done on the way waits."""
-        self._compact()
         self._runner.adapters.activate(self.adapter)
+        self._compact()
         num_rows = max(self.jobs) + 1
         how = draw_for(job.sampling for job in self.jobs.values())
         longest = max(min(len(job.ids) + job.num_sampled, job.num_positions) for job in self.jobs.values())
@@ -129,6 +136,14 @@ class Lane:
             self._runner.decode(self.slots, num_rows, num_positions, how, allowed)
         self._advance(self.jobs, num_steps)
         self._reports.append((dict(self.jobs), self.slots.report(num_rows)))
+        self._has_news = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """Free the slots of those that have all the tokens they may have: it takes no report to know that, and whoever
+        comes next writes to a slot only after the report of it was made."""
+        for slot in [slot for slot, job in self.jobs.items() if job.num_sampled >= job.limit]:
+            self._leaving.add(self.jobs.pop(slot))
 
     @property
     def _is_constrained(self) -> bool:
@@ -137,45 +152,56 @@ class Lane:
     def take_finished(self) -> list[tuple[Job, list[int], list[float]]]:
         """The jobs that are known to be done, with their tokens and log-probs; their slots are free again."""
         finished = []
-        # A matcher that has come to its end must not be asked again, so its jobs are looked at without delay.
-        while len(self._reports) > (0 if self._is_constrained else self._plan.reports_behind):
+        # A matcher that has come to its end must not be asked again, so its jobs are looked at without delay; and where
+        # no step was taken since, no newer report will come.
+        may_be_behind = self._has_news and not self._is_constrained
+        self._has_news = False
+        while len(self._reports) > (self._plan.reports_behind if may_be_behind else 0):
             finished += self._finished_in(*self._reports.popleft())
-        if not self.jobs:
+        if not self.num_jobs:
             self._reports.clear()
         return finished
 
     def _finished_in(self, jobs: dict[int, Job], report: Report) -> list[tuple[Job, list[int], list[float]]]:
         report.wait()
-        done = [slot for slot, is_done in enumerate(report.done_S.tolist()) if is_done and slot in jobs]
+        # By numpy: every operation of torch lets go of the interpreter's lock, and must wait to get it back.
+        done_S, count_S, token_SM, logp_SM = report.arrays()
+        done = [slot for slot in done_S.nonzero()[0].tolist() if slot in jobs]
         here = {job: slot for slot, job in self.jobs.items()} if done else {}
-        rows = [slot for slot in done if jobs[slot] in here]
+        rows = [slot for slot in done if jobs[slot] in here or jobs[slot] in self._leaving]
         if not rows:
             return []
-        counts = report.num_sampled_S[rows].tolist()
-        tokens = report.token_SM[rows, : max(counts)].tolist()
-        logps = report.logp_SM[rows, : max(counts)].tolist()
-        taken = zip(rows, counts, tokens, logps, strict=True)
-        return [(self.jobs.pop(here[jobs[row]]), token[:count], logp[:count]) for row, count, token, logp in taken]
+        counts = count_S[rows].tolist()
+        tokens = token_SM[rows, : max(counts)].tolist()
+        logps = logp_SM[rows, : max(counts)].tolist()
+        ended = [jobs[row] for row in rows]
+        for job in ended:
+            self._leaving.discard(job)
+            if job in here:
+                del self.jobs[here[job]]
+        taken = zip(ended, counts, tokens, logps, strict=True)
+        return [(job, token[:count], logp[:count]) for job, count, token, logp in taken]
 
     def drop_cancelled(self) -> None:
+        self._leaving = {job for job in self._leaving if not job.cancelled}
         gone = [slot for slot, job in self.jobs.items() if job.cancelled]
         for slot in gone:
             del self.jobs[slot]
         self._idle(gone)
 
     def evict_all(self) -> list[Job]:
-        """Take every job out, oldest slot first."""
-        jobs = [self.jobs[slot] for slot in sorted(self.jobs)]
+        """Take every job out, those that wait for their last report too, oldest slot first."""
+        jobs = [*sorted(self._leaving, key=lambda job: job.arrived), *(self.jobs[slot] for slot in sorted(self.jobs))]
         self._idle(self.jobs)
         self.jobs.clear()
+        self._leaving.clear()
         self._reports.clear()
         return jobs
 
     def release(self) -> bool:
         """Give back the memory of slots that nobody is in; False where there is none to give back."""
-        if self.jobs:
+        if self.num_jobs:
             return False
-        self._reports.clear()
         self._standing.clear()
         return self.slots.release()
 
@@ -199,7 +225,7 @@ class Lane:
     def _compact(self) -> None:
         """Move the highest jobs into the lowest free slots where that makes the steps smaller."""
         num_jobs = len(self.jobs)
-        if self._runner.num_rows(max(self.jobs) + 1) <= self._runner.num_rows(num_jobs):
+        if not self._runner.is_oversized(max(self.jobs) + 1, num_jobs):
             return
         sources = sorted(slot for slot in self.jobs if slot >= num_jobs)
         targets = [slot for slot in range(num_jobs) if slot not in self.jobs]
@@ -211,7 +237,8 @@ class Lane:
 
     @torch.inference_mode()
     def _copy_known(self, jobs: dict[int, Job], placed: Container[int]) -> dict[int, int]:
-        """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now."""
+        """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now. Who
+        was in a slot before may have left the same prefix there."""
         cached = dict.fromkeys(jobs, 0)
         standing: dict[tuple[int, int], list[int]] = {}
         prefixed: dict[tuple[str, int], list[int]] = {}
@@ -223,11 +250,11 @@ class Lane:
                 standing.setdefault((source, cached[slot]), []).append(slot)
             elif prefix:
                 cached[slot] = prefix.num_shared(job)
-                prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
+                if not self._standing.begins_with(slot, prefix.row[: WORD * cached[slot]]):
+                    prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
+                self._prefixes.move_to_end(job.prompt.system)
         for (source, length), group in standing.items():
             self.slots.copy(source, group, length)
-        for system, _ in prefixed:
-            self._prefixes.move_to_end(system)
         self.slots.fill(
             [(group, self._prefixes[system].kv[:, :, :length]) for (system, length), group in prefixed.items()]
         )

@@ -46,9 +46,13 @@ class Runner:
     def new_slots(self) -> Slots:
         return Slots(CacheShape.of(self.model.config), self.device, self.model.dtype)
 
-    def num_rows(self, num_jobs: int) -> int:
-        """The rows that a step for so many jobs really has."""
-        return num_jobs if self._graphs is None else row_bucket(num_jobs)
+    def is_oversized(self, num_rows: int, num_jobs: int) -> bool:
+        """Whether jobs should be moved together before a step that so few of so many rows are for. The fused kernels
+        pass idle rows by, and moving takes as long as some steps: there it must be half of them."""
+        if self._graphs is None:
+            return num_rows > num_jobs
+        rows, fewest = row_bucket(num_rows), row_bucket(num_jobs)
+        return rows >= 2 * fewest if self._is_fused else rows > fewest
 
     @property
     def _is_fused(self) -> bool:

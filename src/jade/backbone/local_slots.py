@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 IDLE_STATE: dict[str, tuple[torch.dtype, float]] = {
@@ -60,6 +61,10 @@ class Report:
     def wait(self) -> None:
         if self.ready is not None:
             self.ready.synchronize()
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Done, counts, tokens and log-probs, once they are here; nothing is copied."""
+        return tuple(field.numpy() for field in (self.done_S, self.num_sampled_S, self.token_SM, self.logp_SM))
 
 
 class Slots:
@@ -115,7 +120,8 @@ class Slots:
         """Copy slots over others, all at once, and leave the old ones idle."""
         source = sent(torch.tensor(sources), self._device)
         target = sent(torch.tensor(targets), self._device)
-        self.kv[:, :, target, :num_positions] = self.kv[:, :, source, :num_positions]
+        held = _in_words(self.kv)
+        held[:, :, target, :num_positions] = held[:, :, source, :num_positions]
         for name in (*IDLE_STATE, "token", "logp"):
             field = getattr(self, name)
             field[target] = field[source]

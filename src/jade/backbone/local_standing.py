@@ -36,6 +36,10 @@ class Standing:
         if row is not None:
             self.put(target, row)
 
+    def begins_with(self, slot: int, row: Row) -> bool:
+        """Whether a slot holds these tokens at its first positions."""
+        return self._rows.get(slot, b"").startswith(row)
+
     def find(self, row: Row, but: Container[int] = ()) -> int | None:
         """The lowest slot that holds exactly this prompt, of those that are not about to change."""
         return min((slot for slot in self._slots.get(row, ()) if slot not in but), default=None)
