@@ -71,7 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
         grad_TO, input_TI, low_TN = some(num, outputs), some(num, inputs), some(num, ranks)
         above_TN, sum_PWN = some(num, inputs + ranks)[:, inputs:], torch.zeros(parts, outputs + inputs, ranks).cuda()
         took = milliseconds_of(lambda: kernels.add_low_rank(grad_TO, low_TN, input_TI, above_TN, sum_PWN))  # noqa: B023
-        whole = milliseconds_of(lambda: _product(grad_TO.mT, input_TI))  # noqa: B023
+        whole = milliseconds_of(lambda: product(grad_TO.mT, input_TI))  # noqa: B023
         floor = 2 * num * (outputs + inputs + 2 * ranks) / BANDWIDTH
         found[name] = [round(took, 4), round(1000 * floor / took, 2), round(whole, 4)]
     parts = min(MOST_PARTS, PARTIAL_NUMBERS // ((width + feed) * rank))

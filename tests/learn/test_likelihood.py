@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor
-from triton_runs import DEVICE, INTERPRETS, need_triton
 
 from jade.learn import likelihood
 from jade.learn.likelihood import FORMULAS, Passes, token_likelihood
 from jade.learn.merged import product
+from triton_runs import DEVICE, INTERPRETS, need_triton
 
 WIDTH = 16
 LARGE = 80.0
