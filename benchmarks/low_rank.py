@@ -56,7 +56,7 @@ def some(*shape: int) -> Tensor:
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     from jade.learn import kernels
-    from jade.learn.merged import MOST_PARTS, PARTIAL_NUMBERS, _product
+    from jade.learn.merged import MOST_PARTS, PARTIAL_NUMBERS, product
 
     width, feed, num, rank = options.width, options.feed, options.tokens, options.rank
     products = {
