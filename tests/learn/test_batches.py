@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from learn_builders import make_transition
 
-from jade.learn.batches import cut_evenly, make_batch, num_shared, plan_batches, plan_shares
+from jade.learn.batches import cut_evenly, make_batch, num_shared, plan_shares
 
 
 @dataclass(frozen=True)
@@ -27,24 +27,22 @@ prompts_and_actions = st.lists(
     min_size=1,
     max_size=12,
 )
+PROMPT_TOKENS = len(make_transition().prompt_ids)
 lengths_of_calls = st.lists(st.integers(1, 900), min_size=1, max_size=60)
 
 
 @given(lengths_of_calls, st.integers(64, 4000))
 def test_batches_hold_every_call_once_and_no_more_than_their_size(lengths: list[int], tokens: int) -> None:
-    plan = plan_batches(lengths, tokens)
+    (plan,) = plan_shares([make_transition(num_tokens=n) for n in lengths], tokens, 1)
+    lengths = [n + PROMPT_TOKENS for n in lengths]
     assert sorted(row for rows in plan for row in rows) == list(range(len(lengths)))
     for rows in plan:
         assert sum(lengths[row] for row in rows) <= tokens or len(rows) == 1
 
 
 def test_batches_are_about_equally_full() -> None:
-    lengths = [100] * 33
-    assert [len(rows) for rows in plan_batches(lengths, 3200)] == [17, 16]
-
-
-def test_no_calls_need_no_batches() -> None:
-    assert plan_batches([], 100) == []
+    calls = [make_transition(num_tokens=100 - PROMPT_TOKENS)] * 33
+    assert [len(rows) for rows in plan_shares(calls, 3200, 1)[0]] == [17, 16]
 
 
 def test_a_batch_is_the_calls_one_behind_the_other_without_padding() -> None:

@@ -58,12 +58,6 @@ class Batch:
         return replace(self, id_T=id_T, position_T=position_T, target_N=target_N, state_N=state_N, place_S=place_S)
 
 
-def plan_batches(lengths: Sequence[int], tokens_per_batch: int) -> list[tuple[int, ...]]:
-    """Which calls go together: as many as fit, of batches that are about equally full. Longer calls come first."""
-    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
-    return _fill(order, lengths, lengths, tokens_per_batch)
-
-
 def plan_shares(
     calls: Sequence[Call], tokens_per_batch: int, num_shares: int, *, share: bool = False
 ) -> list[list[tuple[int, ...]]]:

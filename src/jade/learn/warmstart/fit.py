@@ -18,7 +18,7 @@ import torch
 from jade.config import Config
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
-from jade.learn.batches import length_of, make_batch, plan_batches
+from jade.learn.batches import length_of, make_batch, plan_shares
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
 from jade.learn.guard import Alarm
@@ -81,12 +81,14 @@ class Fit:
     def _take(self, step: int, sums: _Sums) -> None:
         """One optimiser step: every token of its examples counts the same."""
         rows = self._rows(step)
-        lengths = [length_of(self.examples[row]) for row in rows]
-        num_tokens = sum(len(self.examples[row].action_ids) for row in rows)
+        examples = [self.examples[row] for row in rows]
+        num_tokens = sum(len(example.action_ids) for example in examples)
         loss = torch.zeros((), device=self.policy.device)
         with self.policy.unmoved():
-            for plan in plan_batches(lengths, self.cfg.learn.policy.tokens_per_batch):
-                batch = make_batch(self.examples, [rows[index] for index in plan]).to(self.policy.device)
+            # A role's examples begin alike; that beginning is worked once where it is shared.
+            size, share = self.cfg.learn.policy.tokens_per_batch, self.cfg.learn.policy.share_prompts
+            for plan in plan_shares(examples, size, 1, share=share)[0]:
+                batch = make_batch(examples, plan, share=share).to(self.policy.device)
                 piece = -self.policy(batch).logp_N.sum() / num_tokens
                 torch.autograd.backward(piece)
                 loss += piece.detach()
@@ -99,7 +101,7 @@ class Fit:
             if sums.num_skipped > MOST_SKIPPED:
                 raise TrainingStopped(f"the warm start fails again and again at step {step}: {alarm}") from None
             return
-        sums.add(float(loss), norm, num_tokens, sum(lengths))
+        sums.add(float(loss), norm, num_tokens, sum(map(length_of, examples)))
 
     def _rows(self, step: int) -> list[int]:
         """The examples of one step: each epoch has an order of its own."""
