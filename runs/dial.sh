@@ -18,12 +18,12 @@ done
 # shellcheck disable=SC2086  # several options in one string
 case $what in
   train)
-    $jade train runs/joint.toml --out "$out" --resume --set "backbone.adapter=$model" --set "$parts" --set reward.dial=0.3 \
+    $jade train runs/joint.toml --out "$out" --resume --set "backbone.adapter=$model" --set "$parts" --set reward.dial=0.6 \
       --set 'learn.train_roles=["P"]' --set learn.iterations=40 --set learn.ppo.learning_rate=2e-4 --set learn.dev=[] \
       $executors "$@" ;;
   curve)
     $jade eval --benchmark nq,popqa,hotpotqa,2wiki,musique --data data --index data/index-eval --model "$model" --limit 200 \
-      --out "$out" --effort 0,0.25,0.5,0.75,1 --concurrency 512 --set backbone.max_batch=192 --set reward.dial=0.3 \
+      --out "$out" --effort 0,0.25,0.5,0.75,1 --concurrency 512 --set backbone.max_batch=192 --set reward.dial=0.6 \
       --set backbone.max_prompt_tokens=1280 --set "$parts" $executors "$@" ;;
   *) echo "runs/dial.sh: train or curve, not $what" >&2; exit 2 ;;
 esac
