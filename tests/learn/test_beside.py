@@ -16,7 +16,7 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import END_SECONDS, Beside, open_beside
+from jade.learn.beside import END_SECONDS, FIRST, PRIORITY, SECOND, Beside, open_beside
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -58,6 +58,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def environment_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/environ").read_text().split("\0")
+
+
 def wait_until(happened: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not happened() and time.monotonic() < deadline:
@@ -74,6 +78,16 @@ async def test_it_ends_when_it_is_no_longer_needed(config: Config) -> None:
         await troupe.line.ask("ready")
         began = time.monotonic()
     assert time.monotonic() - began < END_SECONDS / 2, "it had to be killed"
+
+
+@IN_LINUX
+async def test_on_a_shared_gpu_the_rollouts_go_first(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PRIORITY, raising=False)
+    async with open_run(config, tmp_path / "run", Silent()):
+        assert f"{PRIORITY}={FIRST}" in environment_of(process_id())
+        assert os.environ[PRIORITY] == SECOND
 
 
 async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(config: Config, tmp_path: Path) -> None:

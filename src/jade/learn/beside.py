@@ -14,8 +14,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -42,6 +42,8 @@ END_SECONDS = 30.0
 LAST_SECONDS = 2.0
 """What one that has hung up gets, so that its code is known."""
 CANCEL = "cancel"
+PRIORITY, FIRST, SECOND = "CUDA_MPS_CLIENT_PRIORITY", "0", "1"
+"""How MPS is told whose kernels go first where two processes share a GPU."""
 
 Layout = tuple[tuple[str, torch.Size], ...]
 """Names and shapes of the weights, as they stand one behind the other."""
@@ -161,6 +163,26 @@ class Beside(Troupe):
         await self.line.ask("learn", self.shelf.file, self.shelf.layout, self.shelf.dtype, version)
 
 
+def stand_back() -> None:
+    """The other's kernels are short and many, and each waits behind those of an update that are long: let them go
+    first. To be said before this process has touched a GPU; whoever has said otherwise is left in the right."""
+    os.environ.setdefault(PRIORITY, SECOND)
+
+
+@contextmanager
+def _told(priority: str) -> Iterator[None]:
+    """Processes that are started meanwhile have this one."""
+    own = os.environ.get(PRIORITY)
+    os.environ[PRIORITY] = priority
+    try:
+        yield
+    finally:
+        if own is None:
+            del os.environ[PRIORITY]
+        else:
+            os.environ[PRIORITY] = own
+
+
 @asynccontextmanager
 async def open_beside(config: Config) -> AsyncIterator[Beside]:
     """Start the process, wait until its crew is ready, and end it whatever happens."""
@@ -168,7 +190,8 @@ async def open_beside(config: Config) -> AsyncIterator[Beside]:
     ours, theirs = processes.Pipe()
     with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
-        process.start()
+        with _told(FIRST):
+            process.start()
         theirs.close()
         line = Line(ours, process)
         try:

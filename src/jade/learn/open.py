@@ -10,7 +10,7 @@ import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
-from jade.learn.beside import Beside, open_beside
+from jade.learn.beside import Beside, open_beside, stand_back
 from jade.learn.check import Material, check_alone, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
@@ -51,6 +51,8 @@ async def open_run(
 ) -> AsyncIterator[Run]:
     """A training run, ready to go on from where it stands. Unless told otherwise a crew in this process does the
     rollouts, or in one beside it where they are to be made ahead."""
+    if config.learn.ahead:
+        stand_back()
     material = check_training(config)
     claim(config, folder, resume)
     assemble = assemble or (open_beside if config.learn.ahead else open_crew)
