@@ -23,7 +23,7 @@ from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_sh
 from jade.learn.credit.base import Credit, Floats
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
-from jade.learn.optimise import make_optimiser, set_step_size, take_step
+from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
 from jade.learn.ranks import num_ranks, rank
 from jade.learn.shards import add_up, rest, shard
@@ -48,6 +48,26 @@ class Before:
     reference_logps: tuple[Floats, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look back that the device may still be at."""
+
+    rows: range
+    found: list[tuple[tuple[int, ...], tuple[Tensor | None, ...]]]
+    """For the transitions of each piece: log-probs, values and the reference's log-probs, where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an update is going to do."""
+
+    credit: Credit
+    steps: tuple[Sequence[int], ...]
+    """The transitions of each optimiser step."""
+    pieces: Iterable[Batch]
+    """Those of the first step."""
+
+
 class Learner:
     """A policy with its optimiser. `scale` shrinks the step size; the guard lowers it when it rolls back."""
 
@@ -67,55 +87,79 @@ class Learner:
         )
 
     def update(self, experience: Experience, *, iteration: int, seed: int) -> dict[str, float]:
-        """Improve the policy on the experience; the figures say what happened, over all roles and for each."""
+        """Improve the policy on the experience; the figures say what happened, over all roles and for each.
+
+        The device is kept busy: what the host has to make is made while it works, and nothing is read from it between
+        the look back and the end.
+        """
         if not experience.transitions:
             return {}
         started = time.perf_counter()
-        before = self.look_back(experience)
-        looked = time.perf_counter()
-        credit = self._credit(experience, before)
+        look = self._look(experience)
+        if self.policy.value_head is None:
+            plan = self._plan(experience, _nothing(experience), seed)
+            plan = replace(plan, pieces=list(plan.pieces))
+            before, looked = self._read(experience, look), time.perf_counter()
+        else:  # credit asks what the critic said
+            before, looked = self._read(experience, look), time.perf_counter()
+            plan = self._plan(experience, before.values, seed)
+        credit, pieces = plan.credit, plan.pieces
         set_step_size(self.optimiser, self.scale * step_share(iteration, self.cfg))
         tally = Tally(sorted({experience.transitions[row].role for row in credit.rows}), self.policy.device)
-        steps = list(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
-        pieces: Iterable[Batch] = self._pieces(experience, steps[0]) if steps else ()
-        for rows, following in zip(steps, [*steps[1:], []], strict=False):
+        taken = Steps(self.optimiser, self.cfg.ppo.gradient_clip)
+        for rows, following in zip(plan.steps, [*plan.steps[1:], ()], strict=False):
             tally.begin_step()
             loss = self._gather(experience, rows, pieces, before, credit, tally)
-            # Made while the device still works on this step: asking for the loss waits for it.
+            # Some optimisers wait for the device: what comes next is made before.
             pieces = list(self._pieces(experience, following)) if following else ()
-            tally.end_step(take_step(self.optimiser, add_up(loss), self.cfg.ppo.gradient_clip))
+            taken.take(add_up(loss))
+        of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
+        norms = taken.norms()
         return {
-            **(tally.figures() if credit.rows else {}),
-            **_agreement(experience, before),
-            **_fit_of_values(experience, before, credit),
+            **(tally.figures(norms) if credit.rows else {}),
+            **of_before,
             "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "seconds_look_back": looked - started,
             "seconds_update": time.perf_counter() - looked,
         }
 
-    @torch.no_grad()
     def look_back(self, experience: Experience) -> Before:
         """What policy, critic and reference say of the transitions before the update."""
-        lengths = [len(call.action_ids) for call in experience.transitions]
-        logps, values, reference_logps = ([np.zeros(length) for length in lengths] for _ in range(3))
+        return self._read(experience, self._look(experience))
+
+    @torch.no_grad()
+    def _look(self, experience: Experience) -> _Look:
+        """Have the device look back, without waiting for what it finds."""
+        num = len(experience.transitions)
         needed = self.policy.value_head is not None or self.reference is not None
-        rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
+        look = _Look(range(num if needed else min(num, GAP_SAMPLE)), [])
         with self.policy.unmoved(), nullcontext() if self.reference is None else self.reference.unmoved():
-            for batch in self._pieces(experience, rows):
+            for batch in self._pieces(experience, look.rows):
                 now = self._now(self.policy, experience, batch)
                 reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
                 if not batch.idle:
-                    _scatter(now.logp_N, batch.rows, logps)
-                    _scatter(now.value_N, batch.rows, values)
-                    _scatter(reference_N, batch.rows, reference_logps)
+                    look.found.append((batch.rows, (now.logp_N, now.value_N, reference_N)))
         rest(self.policy)
-        return Before(rows, *(_everyones(found, self.policy.device) for found in (logps, values, reference_logps)))
+        return look
 
-    def _credit(self, experience: Experience, before: Before) -> Credit:
+    def _read(self, experience: Experience, look: _Look) -> Before:
+        """What a look back has found; waits for the device."""
+        columns = tuple(list(_nothing(experience)) for _ in range(3))
+        for rows, found in look.found:
+            for found_N, column in zip(found, columns, strict=True):
+                _scatter(found_N, rows, column)
+        return Before(look.rows, *(_everyones(column, self.policy.device) for column in columns))
+
+    def _plan(self, experience: Experience, values: Sequence[Floats], seed: int) -> _Plan:
+        credit = self._credit(experience, values)
+        steps = tuple(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
+        return _Plan(credit, steps, self._pieces(experience, steps[0]) if steps else ())
+
+    def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
         ppo = self.cfg.ppo
         alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
-        return assign_credit(experience, before.values, self.cfg.credit, nothing_else_teaches=alone)
+        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone)
 
     def _gather(
         self,
@@ -234,6 +278,11 @@ def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, se
             order.sort(key=lambda row: turns[experience.transitions[row].group])
         parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
         yield from ([order[place] for place in part] for part in parts)
+
+
+def _nothing(experience: Experience) -> tuple[Floats, ...]:
+    """What is known of transitions that nobody has looked at."""
+    return tuple(np.zeros(len(call.action_ids)) for call in experience.transitions)
 
 
 def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) -> None:
