@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ class _Plan:
     steps: tuple[Sequence[int], ...]
     """The transitions of each optimiser step."""
     pieces: Iterable[Batch]
-    """Those of the first step."""
+    """Those of the first step; one is there, and the device has work with it while the others are made."""
 
 
 class Learner:
@@ -96,9 +97,8 @@ class Learner:
             return {}
         started = time.perf_counter()
         look = self._look(experience)
-        if self.policy.value_head is None:
+        if self.policy.value_head is None:  # planned while the device is at it, so in the time of the look back
             plan = self._plan(experience, _nothing(experience), seed)
-            plan = replace(plan, pieces=list(plan.pieces))
             before, looked = self._read(experience, look), time.perf_counter()
         else:  # credit asks what the critic said
             before, looked = self._read(experience, look), time.perf_counter()
@@ -154,7 +154,8 @@ class Learner:
     def _plan(self, experience: Experience, values: Sequence[Floats], seed: int) -> _Plan:
         credit = self._credit(experience, values)
         steps = tuple(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
-        return _Plan(credit, steps, self._pieces(experience, steps[0]) if steps else ())
+        pieces = self._pieces(experience, steps[0]) if steps else iter(())
+        return _Plan(credit, steps, chain(list(islice(pieces, 1)), pieces))
 
     def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
         ppo = self.cfg.ppo

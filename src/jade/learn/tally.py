@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from jade.learn.batches import Batch, send
 from jade.learn.loss import TokenLoss, sum_by_role
