@@ -1,7 +1,7 @@
 """The update: one iteration's transitions, all roles mixed, improve the one policy (Algorithm 2, phase 2).
 
 Transitions are cut into mini-batches by a seeded shuffle; each mini-batch is one optimiser step, taken in pieces that
-fit the memory. A step whose loss or gradient is not finite is never taken.
+fit the memory. A step whose loss or gradient is not finite is never taken, nor any after it.
 
 Shapes: N = action tokens of a piece.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from jade.config import LearnConfig, PPOConfig
 from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
-from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.base import Credit, Floats, apart
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
 from jade.learn.optimise import Steps, make_optimiser, set_step_size
@@ -291,8 +291,7 @@ def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) ->
     if found_N is None:
         return
     flat = found_N.double().cpu().numpy()
-    ends = np.cumsum([len(into[row]) for row in rows])[:-1]
-    for row, piece in zip(rows, np.split(flat, ends), strict=True):
+    for row, piece in zip(rows, apart(flat, (len(into[row]) for row in rows)), strict=True):
         into[row] = piece
 
 
@@ -301,7 +300,7 @@ def _everyones(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
     if num_ranks() == 1:
         return tuple(found)
     flat = add_up(torch.from_numpy(np.concatenate(found)).to(device)).cpu().numpy()
-    return tuple(np.split(flat, np.cumsum([len(row) for row in found])[:-1]))
+    return apart(flat, map(len, found))
 
 
 def _agreement(experience: Experience, before: Before) -> dict[str, float]:
