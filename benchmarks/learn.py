@@ -148,6 +148,7 @@ def measure_update(
         "tokens": int(tokens),
         "shared": round(best["shared"], 3),
         "first_seconds": round(first["seconds_update"], 2),
+        "look_back_seconds": round(best["seconds_look_back"], 3),
         "update_seconds": round(seconds, 3),
         "processor_milliseconds_a_call": round(1000 * best["processor"] / len(experience.transitions), 2),
         "calls_per_second": round(len(experience.transitions) / seconds),

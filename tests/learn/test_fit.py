@@ -74,3 +74,18 @@ def test_a_fit_that_fails_again_and_again_stops(tiny_model: Path, tmp_path: Path
         next(fit.policy.parameters())[3:] = torch.nan
     with pytest.raises(TrainingStopped, match="not finite"):
         fit.train()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_fit_passes_over_a_batch_that_is_not_finite(tiny_model: Path, tmp_path: Path, fused: bool) -> None:
+    fit = make_fit(make_fit_config(tiny_model, epochs=2), tmp_path)
+    fit.optimiser.param_groups[0]["fused"] = fused
+    weight = next(weight for _, weight in fit.policy.policy_parameters())
+    steps = iter(range(fit.num_steps))
+    weight.register_hook(lambda gradient: gradient * (torch.inf if next(steps) == 2 else 1.0))
+    fit.train()
+    (row,) = read_journal(tmp_path, "fit")
+    assert row["skipped"] == 1
+    assert next(steps, None) is None
+    assert all(bool(weight.isfinite().all()) for weight in fit.policy.parameters())
+    assert fit.optimiser.state[weight]["step"] == fit.num_steps - 1

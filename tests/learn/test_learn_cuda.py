@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import pytest
 import torch
 from learn_builders import make_transition
 from learn_kills import write_run
+from test_learner import Breaking, make_mixed, weights_of
 from torch import Tensor
 
-from jade.config import BackboneConfig, PolicyConfig, load_config
+from jade.config import BackboneConfig, LearnConfig, PolicyConfig, load_config
 from jade.learn.batches import Batch, make_batch
+from jade.learn.guard import Alarm
 from jade.learn.journal import read_journal
+from jade.learn.learner import Learner
 from jade.learn.likelihood import has_kernels, token_likelihood
 from jade.learn.open import open_run
 from jade.learn.policy import Policy, load_policy
@@ -135,6 +139,43 @@ def test_an_update_with_fused_layers_repeats_itself(model: Path) -> None:
     (one, first), (two, second) = (gradients(load(model, "cuda", adapt="lora"), share=True) for _ in range(2))
     assert torch.equal(one, two)
     assert float((first - second).norm() / first.norm()) < 1e-3
+
+
+def update_config(adapt: str, num_steps: int) -> LearnConfig:
+    ppo = {"learning_rate": 1e-3, "minibatches": num_steps}
+    policy = {"adapt": adapt, "critic": "none"}
+    return LearnConfig.model_validate({"ppo": ppo, "policy": policy, "credit": {"rule": "group", "skip_even": False}})
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_the_device_takes_no_step_from_the_first_on_that_is_not_finite(model: Path, adapt: str) -> None:
+    cfg = update_config(adapt, num_steps=4)
+    learner = Breaking(load_policy(BackboneConfig(model=str(model), device="cuda"), cfg.policy), cfg)
+    before = weights_of(learner)
+    with pytest.raises(Alarm, match="not finite: the gradient"):
+        learner.update(make_mixed(40), iteration=0, seed=1)
+    assert learner.num_gathered == 4
+    assert not all(torch.equal(one, other) for one, other in zip(before, learner.after_first, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(learner.after_first, weights_of(learner), strict=True))
+    assert {float(state["step"]) for state in learner.optimiser.state.values()} == {1.0}
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_an_update_of_many_steps_waits_for_the_device_no_more_often_than_one_of_few(model: Path, adapt: str) -> None:
+    waits = []
+    for num_steps in (2, 8):
+        cfg = update_config(adapt, num_steps)
+        learner = Learner(load_policy(BackboneConfig(model=str(model), device="cuda"), cfg.policy), cfg)
+        learner.update(make_mixed(40), iteration=0, seed=0)  # compiles, which may wait
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                learner.update(make_mixed(40), iteration=1, seed=1)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits.append(sum("synchronizing" in str(one.message) for one in said))
+    assert waits[0] == waits[1]
 
 
 @pytest.mark.parametrize("of_entropy", [0.0, -0.3])

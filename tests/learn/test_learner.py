@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -173,6 +174,39 @@ def test_a_gradient_that_is_not_finite_is_never_taken(tiny_model: Path) -> None:
     with pytest.raises(Alarm, match="not finite"):
         learner.update(make_experience(spoilt), iteration=0, seed=0)
     assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
+
+
+class Breaking(Learner):
+    """Its second step's gradient is not finite."""
+
+    num_gathered = 0
+    after_first: tuple[torch.Tensor, ...] = ()
+
+    def _gather(self, *args: Any) -> torch.Tensor:
+        if self.num_gathered == 1:
+            self.after_first = tuple(weights_of(self))
+        loss = super()._gather(*args)
+        self.num_gathered += 1
+        if self.num_gathered == 2:
+            _, weight = next(self.policy.policy_parameters())
+            assert weight.grad is not None
+            weight.grad *= torch.nan
+        return loss
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_update_ends_at_the_first_step_that_is_not_finite(tiny_model: Path, fused: bool) -> None:
+    """Also where the optimiser passes by itself and the alarm comes at the end."""
+    cfg = LearnConfig.model_validate(SETTINGS | {"ppo": {"learning_rate": 1e-3, "minibatches": 4}})
+    learner = Breaking(load_policy(BackboneConfig(model=str(tiny_model), device="cpu"), cfg.policy), cfg)
+    for group in learner.optimiser.param_groups:
+        group["fused"] = fused
+    before = weights_of(learner)
+    with pytest.raises(Alarm, match="not finite: the gradient"):
+        learner.update(make_mixed(40), iteration=0, seed=1)
+    assert learner.num_gathered == (4 if fused else 2)
+    assert not all(torch.equal(one, other) for one, other in zip(before, learner.after_first, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(learner.after_first, weights_of(learner), strict=True))
 
 
 def test_nothing_to_learn_from_is_no_update(tiny_model: Path) -> None:

@@ -181,7 +181,9 @@ def test_a_role_may_count_less_than_the_others(weigh: Literal["token", "call", "
 
 def test_sums_by_role_add_up_each_role_alone() -> None:
     rng = random.Random(0)
-    stats, roles = [rng.random() for _ in range(20)], [rng.randrange(3) for _ in range(20)]
-    sums = sum_by_role(torch.tensor(stats, dtype=torch.float64), torch.tensor(roles), 3)
-    for role in range(3):
-        assert float(sums[role]) == pytest.approx(sum(s for s, r in zip(stats, roles, strict=True) if r == role))
+    roles = [rng.randrange(3) for _ in range(20)]
+    stats = [[rng.random() for _ in roles] for _ in range(2)]
+    sum_KR = sum_by_role(torch.tensor(stats, dtype=torch.float64), torch.tensor(roles), 3)
+    for stat, sum_R in zip(stats, sum_KR, strict=True):
+        for role in range(3):
+            assert float(sum_R[role]) == pytest.approx(sum(s for s, r in zip(stat, roles, strict=True) if r == role))

@@ -2,7 +2,7 @@
 
 | event | seen in |
 |---|---|
-| not finite | the update's loss or gradient (raised by the optimiser step) |
+| not finite | the update's loss or gradient (raised by the optimiser's steps) |
 | kl | the update's last mini-batch: the policy moved too far from the one that sampled |
 | entropy | the update: the policy froze, or became noise |
 | failures | the rollout: questions ended in errors, which teaches nothing |

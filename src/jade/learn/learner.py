@@ -1,7 +1,7 @@
 """The update: one iteration's transitions, all roles mixed, improve the one policy (Algorithm 2, phase 2).
 
 Transitions are cut into mini-batches by a seeded shuffle; each mini-batch is one optimiser step, taken in pieces that
-fit the memory. A step whose loss or gradient is not finite is never taken.
+fit the memory. A step whose loss or gradient is not finite is never taken, nor any after it.
 
 Shapes: N = action tokens of a piece.
 """
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -20,10 +21,10 @@ from torch import Tensor
 
 from jade.config import LearnConfig, PPOConfig
 from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
-from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.base import Credit, Floats, apart
 from jade.learn.credit.rules import assign_credit
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
-from jade.learn.optimise import make_optimiser, set_step_size, take_step
+from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
 from jade.learn.ranks import num_ranks, rank
 from jade.learn.shards import add_up, rest, shard
@@ -48,6 +49,26 @@ class Before:
     reference_logps: tuple[Floats, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A look back that the device may still be at."""
+
+    rows: range
+    found: list[tuple[tuple[int, ...], tuple[Tensor | None, ...]]]
+    """For the transitions of each piece: log-probs, values and the reference's log-probs, where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What an update is going to do."""
+
+    credit: Credit
+    steps: tuple[Sequence[int], ...]
+    """The transitions of each optimiser step."""
+    pieces: Iterable[Batch]
+    """Those of the first step; one is there, and the device has work with it while the others are made."""
+
+
 class Learner:
     """A policy with its optimiser. `scale` shrinks the step size; the guard lowers it when it rolls back."""
 
@@ -67,55 +88,79 @@ class Learner:
         )
 
     def update(self, experience: Experience, *, iteration: int, seed: int) -> dict[str, float]:
-        """Improve the policy on the experience; the figures say what happened, over all roles and for each."""
+        """Improve the policy on the experience; the figures say what happened, over all roles and for each.
+
+        The device is kept busy: what the host has to make is made while it works, and nothing is read from it between
+        the look back and the end.
+        """
         if not experience.transitions:
             return {}
         started = time.perf_counter()
-        before = self.look_back(experience)
-        looked = time.perf_counter()
-        credit = self._credit(experience, before)
+        look = self._look(experience)
+        if self.policy.value_head is None:  # planned while the device is at it, so in the time of the look back
+            plan = self._plan(experience, _nothing(experience), seed)
+            before, looked = self._read(experience, look), time.perf_counter()
+        else:  # credit asks what the critic said
+            before, looked = self._read(experience, look), time.perf_counter()
+            plan = self._plan(experience, before.values, seed)
+        credit, pieces = plan.credit, plan.pieces
         set_step_size(self.optimiser, self.scale * step_share(iteration, self.cfg))
         tally = Tally(sorted({experience.transitions[row].role for row in credit.rows}), self.policy.device)
-        steps = list(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
-        pieces: Iterable[Batch] = self._pieces(experience, steps[0]) if steps else ()
-        for rows, following in zip(steps, [*steps[1:], []], strict=False):
+        taken = Steps(self.optimiser, self.cfg.ppo.gradient_clip)
+        for rows, following in zip(plan.steps, [*plan.steps[1:], ()], strict=False):
             tally.begin_step()
             loss = self._gather(experience, rows, pieces, before, credit, tally)
-            # Made while the device still works on this step: asking for the loss waits for it.
+            # Some optimisers wait for the device: what comes next is made before.
             pieces = list(self._pieces(experience, following)) if following else ()
-            tally.end_step(take_step(self.optimiser, add_up(loss), self.cfg.ppo.gradient_clip))
+            taken.take(add_up(loss))
+        of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
+        norms = taken.norms()
         return {
-            **(tally.figures() if credit.rows else {}),
-            **_agreement(experience, before),
-            **_fit_of_values(experience, before, credit),
+            **(tally.figures(norms) if credit.rows else {}),
+            **of_before,
             "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "seconds_look_back": looked - started,
             "seconds_update": time.perf_counter() - looked,
         }
 
-    @torch.no_grad()
     def look_back(self, experience: Experience) -> Before:
         """What policy, critic and reference say of the transitions before the update."""
-        lengths = [len(call.action_ids) for call in experience.transitions]
-        logps, values, reference_logps = ([np.zeros(length) for length in lengths] for _ in range(3))
+        return self._read(experience, self._look(experience))
+
+    @torch.no_grad()
+    def _look(self, experience: Experience) -> _Look:
+        """Have the device look back, without waiting for what it finds."""
+        num = len(experience.transitions)
         needed = self.policy.value_head is not None or self.reference is not None
-        rows = range(len(lengths) if needed else min(len(lengths), GAP_SAMPLE))
+        look = _Look(range(num if needed else min(num, GAP_SAMPLE)), [])
         with self.policy.unmoved(), nullcontext() if self.reference is None else self.reference.unmoved():
-            for batch in self._pieces(experience, rows):
+            for batch in self._pieces(experience, look.rows):
                 now = self._now(self.policy, experience, batch)
                 reference_N = None if self.reference is None else self._now(self.reference, experience, batch).logp_N
                 if not batch.idle:
-                    _scatter(now.logp_N, batch.rows, logps)
-                    _scatter(now.value_N, batch.rows, values)
-                    _scatter(reference_N, batch.rows, reference_logps)
+                    look.found.append((batch.rows, (now.logp_N, now.value_N, reference_N)))
         rest(self.policy)
-        return Before(rows, *(_everyones(found, self.policy.device) for found in (logps, values, reference_logps)))
+        return look
 
-    def _credit(self, experience: Experience, before: Before) -> Credit:
+    def _read(self, experience: Experience, look: _Look) -> Before:
+        """What a look back has found; waits for the device."""
+        columns = tuple(list(_nothing(experience)) for _ in range(3))
+        for rows, found in look.found:
+            for found_N, column in zip(found, columns, strict=True):
+                _scatter(found_N, rows, column)
+        return Before(look.rows, *(_everyones(column, self.policy.device) for column in columns))
+
+    def _plan(self, experience: Experience, values: Sequence[Floats], seed: int) -> _Plan:
+        credit = self._credit(experience, values)
+        steps = tuple(_minibatches(experience, credit.rows, self.cfg.ppo, seed))
+        pieces = self._pieces(experience, steps[0]) if steps else iter(())
+        return _Plan(credit, steps, chain(list(islice(pieces, 1)), pieces))
+
+    def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
         ppo = self.cfg.ppo
         alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
-        return assign_credit(experience, before.values, self.cfg.credit, nothing_else_teaches=alone)
+        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone)
 
     def _gather(
         self,
@@ -236,13 +281,17 @@ def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, se
         yield from ([order[place] for place in part] for part in parts)
 
 
+def _nothing(experience: Experience) -> tuple[Floats, ...]:
+    """What is known of transitions that nobody has looked at."""
+    return tuple(np.zeros(len(call.action_ids)) for call in experience.transitions)
+
+
 def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) -> None:
     """Put a batch's per-token figures back to their transitions."""
     if found_N is None:
         return
     flat = found_N.double().cpu().numpy()
-    ends = np.cumsum([len(into[row]) for row in rows])[:-1]
-    for row, piece in zip(rows, np.split(flat, ends), strict=True):
+    for row, piece in zip(rows, apart(flat, (len(into[row]) for row in rows)), strict=True):
         into[row] = piece
 
 
@@ -251,7 +300,7 @@ def _everyones(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
     if num_ranks() == 1:
         return tuple(found)
     flat = add_up(torch.from_numpy(np.concatenate(found)).to(device)).cpu().numpy()
-    return tuple(np.split(flat, np.cumsum([len(row) for row in found])[:-1]))
+    return apart(flat, map(len, found))
 
 
 def _agreement(experience: Experience, before: Before) -> dict[str, float]:

@@ -3,7 +3,7 @@
 Everything is per action token; what a token counts in the loss is its weight, and the weights of one optimiser step
 sum to 1, so that a step may be taken in pieces of any size.
 
-Shapes: N = action tokens of a piece, R = roles.
+Shapes: N = action tokens of a piece, R = roles, K = figures of each token.
 """
 
 from __future__ import annotations
@@ -139,6 +139,10 @@ def token_weights(
     return [count / total for count in counts] if total else counts
 
 
-def sum_by_role(stat_N: Tensor, role_N: Tensor, num_roles: int) -> Tensor:
-    """Sums of a per-token figure for each role."""
-    return torch.zeros(num_roles, dtype=stat_N.dtype, device=stat_N.device).index_add_(0, role_N, stat_N)
+def sum_by_role(stat_KN: Tensor, role_N: Tensor, num_roles: int) -> Tensor:
+    """Sums of per-token figures for each role, as KR: all of them in one launch."""
+    num_stats = len(stat_KN)
+    first_K1 = num_roles * torch.arange(num_stats, device=stat_KN.device)[:, None]
+    sum_KR = torch.zeros(num_stats, num_roles, dtype=stat_KN.dtype, device=stat_KN.device)
+    sum_KR.view(-1).index_add_(0, (first_K1 + role_N).view(-1), stat_KN.view(-1))
+    return sum_KR

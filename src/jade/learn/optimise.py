@@ -1,4 +1,11 @@
-"""One optimiser step: the gradient is checked, clipped and only then taken."""
+"""Optimiser steps: a gradient is checked, clipped and only then taken.
+
+Whoever looks at a gradient waits for the device, which then has nothing to do until the next step has reached it. So
+where the optimiser can be told on the device to pass, as torch's fused ones can, the check stays there, and loss and
+norms are read once, behind the last step.
+
+Shapes: F = figures of a step: its loss, and the norm of each group's gradient before clipping.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from jade.learn.guard import Alarm
 from jade.learn.shards import whole
@@ -26,18 +34,71 @@ def set_step_size(optimiser: torch.optim.Optimizer, share: float) -> None:
         group["lr"] = group["peak"] * share
 
 
+class Steps:
+    """Optimiser steps that belong together. One whose loss or gradient is not finite is not taken, nor any after it."""
+
+    def __init__(self, optimiser: torch.optim.Optimizer, max_norm: float) -> None:
+        self._optimiser = optimiser
+        self._max_norm = max_norm
+        self._passes_itself = _can_pass(optimiser)
+        self._figures_F: list[Tensor] = []
+        self._broken: Tensor | None = None
+        """On the device: 1 from the first step on that is not finite, 0 before."""
+
+    def take(self, loss: Tensor) -> None:
+        """Step along the gradients at hand, group by group clipped. An alarm comes from here, or from `norms`."""
+        groups = self._optimiser.param_groups
+        clipped = [whole(nn.utils.clip_grad_norm_(group["params"], self._max_norm)) for group in groups]
+        figures_F = torch.stack([loss.detach(), *clipped])
+        self._figures_F.append(figures_F)
+        try:
+            if self._passes_itself:
+                broken = (~figures_F.isfinite()).any().float()
+                self._broken = broken if self._broken is None else torch.maximum(self._broken, broken)
+                _step_unless(self._broken, self._optimiser)
+            else:
+                _norm_of(figures_F.tolist())
+                self._optimiser.step()
+        finally:
+            self._optimiser.zero_grad()
+
+    def norms(self) -> list[float]:
+        """The norm of each step's gradient before clipping; waits for the device. Raises an alarm, with the weights
+        as they were before it, for the first step that was not finite."""
+        return [_norm_of(figures) for figures in torch.stack(self._figures_F).tolist()] if self._figures_F else []
+
+
 def take_step(optimiser: torch.optim.Optimizer, loss: Tensor, max_norm: float) -> float:
-    """Step along the gradients at hand, group by group clipped to `max_norm`; gives the norm before clipping.
+    """A single step; gives the norm before clipping.
 
     Raises an alarm, with the weights untouched, when the loss or the gradient is not finite.
     """
-    clipped = [whole(nn.utils.clip_grad_norm_(group["params"], max_norm)) for group in optimiser.param_groups]
-    # Asked for together and last: whoever asks waits for the device, which meanwhile should have all its work.
-    value, *norms = torch.stack([loss.detach(), *clipped]).tolist()
+    steps = Steps(optimiser, max_norm)
+    steps.take(loss)
+    (norm,) = steps.norms()
+    return norm
+
+
+def _norm_of(figures: Sequence[float]) -> float:
+    value, *norms = figures
     if not math.isfinite(value) or not all(map(math.isfinite, norms)):
-        optimiser.zero_grad()
         what = "loss" if not math.isfinite(value) else "gradient"
         raise Alarm("not finite", f"the {what} (loss {value}, gradient norm {max(norms)})")
-    optimiser.step()
-    optimiser.zero_grad()
     return math.hypot(*norms)
+
+
+def _can_pass(optimiser: torch.optim.Optimizer) -> bool:
+    """Sharded weights are stepped by operations that take no whole tensor beside them."""
+    groups = optimiser.param_groups
+    sharded = any(isinstance(weight, DTensor) for group in groups for weight in group["params"])
+    return all(group.get("fused") for group in groups) and not sharded
+
+
+def _step_unless(broken: Tensor, optimiser: Any) -> None:
+    """Where it says 1, weights and moments stay, and the step is not counted: said as torch's gradient scaler says
+    it, which looks for infinities too."""
+    optimiser.found_inf = broken
+    try:
+        optimiser.step()
+    finally:
+        del optimiser.found_inf

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jade.config import CreditConfig
-from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.base import Credit, Floats, spread
 from jade.learn.credit.group import team_rewards
 from jade.learn.transitions import Experience
 from jade.types import Trace, Transition
@@ -39,13 +39,13 @@ def branch(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) 
     earned = team_rewards(experience)
     crossings = _crossings(experience)
     advantages, returns = [], []
-    for transition, value in zip(experience.transitions, values, strict=True):
+    for transition in experience.transitions:
         mine = earned[transition.group][transition.trace]
         others = [earned[transition.group][other] for other in _company(transition, crossings)]
         gained = mine - _mean(others) if others else 0.0
-        advantages.append(np.full(len(value), gained + transition.reward.format))
-        returns.append(np.full(len(value), transition.reward.total))
-    return Credit(tuple(advantages), tuple(returns))
+        advantages.append(gained + transition.reward.format)
+        returns.append(transition.reward.total)
+    return Credit(spread(advantages, values), spread(returns, values))
 
 
 def _company(transition: Transition, crossings: Crossings) -> set[str]:

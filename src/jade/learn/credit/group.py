@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jade.config import CreditConfig
-from jade.learn.credit.base import Credit, Floats
+from jade.learn.credit.base import Credit, Floats, spread
 from jade.learn.transitions import Experience
 
 SMALLEST_DEVIATION = 1e-6
@@ -21,16 +21,14 @@ SMALLEST_DEVIATION = 1e-6
 def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
     baselines = {name: _baseline(list(of.values())) for name, of in team_rewards(experience).items()}
     advantages = []
-    for transition, value in zip(experience.transitions, values, strict=True):
+    for transition in experience.transitions:
         mean, deviation = baselines[transition.group]
         centred = transition.reward.outcome - transition.reward.cost - mean
         if cfg.group_std:
             centred /= max(deviation, SMALLEST_DEVIATION)
-        advantages.append(np.full(len(value), centred + transition.reward.format))
-    returns = tuple(
-        np.full_like(row, t.reward.total) for row, t in zip(advantages, experience.transitions, strict=True)
-    )
-    return Credit(tuple(advantages), returns)
+        advantages.append(centred + transition.reward.format)
+    returns = [transition.reward.total for transition in experience.transitions]
+    return Credit(spread(advantages, values), spread(returns, values))
 
 
 def _baseline(rewards: list[float]) -> tuple[float, float]:

@@ -1,4 +1,7 @@
-"""The table of credit rules, the way to one's own, and what happens to advantages afterwards."""
+"""The table of credit rules, the way to one's own, and what happens to advantages afterwards.
+
+Shapes: N = action tokens of all transitions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from jade.config import CreditConfig
 from jade.errors import ConfigError
-from jade.learn.credit.base import Credit, Floats, Rule
+from jade.learn.credit.base import Credit, Floats, Rule, apart
 from jade.learn.credit.branch import branch
 from jade.learn.credit.group import group
 from jade.learn.credit.shared import shared
@@ -67,8 +70,10 @@ def find_rule(name: str) -> Rule:
 
 def normalise(advantages: Sequence[Floats], kinds: Sequence[str]) -> tuple[Floats, ...]:
     """Mean 0 and deviation 1 over the tokens of each kind."""
-    scales = {}
+    means, deviations = {}, {}
     for kind in set(kinds):
         tokens = np.concatenate([row for row, of in zip(advantages, kinds, strict=True) if of == kind])
-        scales[kind] = (tokens.mean(), max(tokens.std(), SMALLEST_DEVIATION))
-    return tuple((row - scales[of][0]) / scales[of][1] for row, of in zip(advantages, kinds, strict=True))
+        means[kind], deviations[kind] = float(tokens.mean()), max(float(tokens.std()), SMALLEST_DEVIATION)
+    lengths = [len(row) for row in advantages]
+    mean_N, deviation_N = (np.repeat([of[kind] for kind in kinds], lengths) for of in (means, deviations))
+    return apart((np.concatenate(advantages) - mean_N) / deviation_N, lengths)

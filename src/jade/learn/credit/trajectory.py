@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jade.config import CreditConfig
-from jade.learn.credit.base import Credit, Floats, credit_of, gae, on_last
+from jade.learn.credit.base import Credit, Floats, apart, credit_of, gae, on_last
 from jade.learn.transitions import Experience
 
 
@@ -20,8 +20,7 @@ def trajectory(experience: Experience, values: Sequence[Floats], cfg: CreditConf
     for rows in _rows_by_trace(experience):
         rewards = np.concatenate([_rewards(experience, row, is_last=row == rows[-1]) for row in rows])
         flat = gae(rewards, np.concatenate([values[row] for row in rows]), cfg.gamma, cfg.lam)
-        ends = np.cumsum([len(values[row]) for row in rows])[:-1]
-        advantages.update(zip(rows, np.split(flat, ends), strict=True))
+        advantages.update(zip(rows, apart(flat, (len(values[row]) for row in rows)), strict=True))
     return credit_of((advantages[row] for row in range(len(values))), values)
 
 
