@@ -108,7 +108,9 @@ def norm_back(
     """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
     num, width = x_TH.shape
     rows, block = _tile(width)
-    num_programs = min(PROGRAMS, _cdiv(num, rows))
+    # Of half as many rows twice as many programs are at work, and there is no need that they are few.
+    rows = rows if with_gain else max(1, rows // 2)
+    num_programs = min(PROGRAMS, _cdiv(num, rows)) if with_gain else _cdiv(num, rows)
     out_TH = x_TH.new_empty(x_TH.shape)
     part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
     _norm_back(
