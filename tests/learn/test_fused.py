@@ -289,6 +289,13 @@ def test_kernels_of_norms_and_gates_follow_their_formulas(num: int, width: int) 
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
+def test_gates_of_any_size_open_and_close() -> None:
+    """Also where e to their power is more than a float32 holds."""
+    kernels, both, grad = real_kernels(), 100 * some(5, 48), some(5, 24)
+    torch.testing.assert_close(kernels.gated(both), fused_formulas.gated(both), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(kernels.gated_back(grad, both), fused_formulas.gated_back(grad, both))
+
+
 def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = real_kernels()
     monkeypatch.setattr(kernels, "PROGRAMS", 2)
