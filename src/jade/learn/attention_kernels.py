@@ -300,18 +300,21 @@ def _back_to_queries(  # noqa: ANN202
 @triton.jit
 def _be_seen(  # noqa: ANN202
     key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,  # noqa: ANN001
-    begin, end, num_rows, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
+    begin, end, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
     G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
-    """Goes on with the gradients of keys and values, over more rows: all of which see them, or some."""
+    """Goes on with the gradients of keys and values, over more rows: all of which are there and see them, or some."""
     for start in range(begin, end, BLOCK_M):
         row_M = start + tl.arange(0, BLOCK_M)
-        inside_M = row_M < num_rows
+        inside_M = row_M >= 0
         token_M, head_M = row_M // G, row_M % G
-        query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
-        grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
-        log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
-        along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
+        query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
+        grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
+        if ALL:
+            log_sum_M, along_M = tl.load(log_sum + row_M), tl.load(along + row_M)
+        else:
+            log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
+            along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
         score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
         if not ALL:
             score_NM = tl.where(key_N[:, None] <= (token_M + before)[None, :], score_NM, float("-inf"))
@@ -343,19 +346,21 @@ def _back_to_keys(  # noqa: ANN202
     along += (head * num_tokens + query_start) * G
     before = num_keys - num_queries
     num_rows = num_queries * G
+    # Rows are cut into blocks from the last one on: so only the first block may hold rows that are none, and those that
+    # see all keys, which are most, are read without a question. These begin with the row of the last key's own token.
     begin = tl.maximum(first - before, 0) * G  # the first row that sees any of these keys
-    # From the first row on that sees them all; some of these may be worked with those that see only some.
     clear = tl.minimum(tl.maximum(tl.minimum(first + BLOCK_N, num_keys) - 1 - before, 0) * G, num_rows)
-    clear = begin + (clear - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
+    begin = num_rows - (num_rows - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
+    clear = num_rows - (num_rows - clear) // BLOCK_M * BLOCK_M
     key_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, num_rows, before,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
     )  # fmt: skip
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, num_rows,
-        before, scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, before,
+        scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
     start = key_start * (K * D) + head * D
     _store(key_grad + start, key_N * (K * D), inside_N, key_grad_ND * scale, D, BLOCK_D)
