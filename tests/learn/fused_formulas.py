@@ -59,19 +59,19 @@ def collect(
     value_grad_SKD: Tensor,
     cos_TE: Tensor,
     sin_TE: Tensor,
-    calls: tuple[Tensor, Tensor] | None,
+    token_U: Tensor,
+    calls: tuple[Tensor, Tensor],
     out_TXD: Tensor,
 ) -> None:
     num_keys = key_grad_SKD.shape[1]
-    token_S = torch.arange(len(out_TXD), device=out_TXD.device)
-    if calls is not None:
-        order_S, end_T = calls
-        token_S = torch.empty_like(order_S)
-        token_S[order_S] = torch.arange(len(end_T), device=end_T.device).repeat_interleave(
-            end_T.diff(prepend=end_T.new_zeros(1))
-        )
-    out_TXD.zero_().index_add_(0, token_S, torch.cat([key_grad_SKD, value_grad_SKD], 1))
-    out_TXD[:, :num_keys] = _turned(out_TXD[:, :num_keys], cos_TE, -sin_TE)
+    order_S, end_T = calls
+    token_S = torch.empty_like(order_S)
+    token_S[order_S] = torch.arange(len(end_T), device=end_T.device).repeat_interleave(
+        end_T.diff(prepend=end_T.new_zeros(1))
+    )
+    sum_TXD = torch.zeros_like(out_TXD).index_add_(0, token_S, torch.cat([key_grad_SKD, value_grad_SKD], 1))
+    sum_TXD[:, :num_keys] = _turned(sum_TXD[:, :num_keys], cos_TE, -sin_TE)
+    out_TXD[token_U] = sum_TXD[token_U]
 
 
 def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
@@ -92,9 +92,12 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
+    into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """All gradients; as the kernels do it, those at what no other call sees are written where they belong, too."""
     grads = torch.empty_like(query_TAD), key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
     for queries, keys in _calls(tiles):
         query_QAD, grad_QAD = query_TAD[queries].float(), grad_TAD[queries].float()
@@ -106,6 +109,11 @@ def attend_back(
         grads[0][queries] = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)
         grads[1][keys] = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
         grads[2][keys] = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
+        # Tokens of a call that others see are written again, by whoever adds up what these make of them.
+        own, num_others = slice(keys.stop - len(query_QAD), keys.stop), 2 * key_SKD.shape[1]
+        cos_QE, sin_QE = (one[queries] for one in angles)
+        key_QKD = _turned(grads[1][own], cos_QE, -sin_QE)
+        into_TXD[queries, -num_others:] = torch.cat([key_QKD, grads[2][own]], 1)
     return grads
 
 

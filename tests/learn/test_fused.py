@@ -305,13 +305,13 @@ def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monke
     torch.testing.assert_close(found, fused_formulas.norm_back(grad, x, gain, past, 1e-5, with_gain=True))
 
 
-@pytest.mark.parametrize("num_calls", [0, 3, 21])
+@pytest.mark.parametrize("num_calls", [3, 21])
 def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     """Also where more calls share a token than are added up at once."""
     kernels, angle = real_kernels(), some(7, 4)
     cos, sin, heads = angle.cos(), angle.sin(), some(7, 5, 8)
-    place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE) if num_calls else None
-    num = 7 if place is None else len(place)
+    place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE)
+    num = len(place)
     row = fused.Row(plan_tiles((0, 7), (0, num), 1, DEVICE), place, cos, sin)
     turns = ((heads[:, :3], None, 3, 1.0), (heads[:, 3:], place, 1, 1.0), (heads, None, 5, -1.0))
     for source, at, num_turned, way in turns:
@@ -321,9 +321,11 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
         torch.testing.assert_close(*out)
     key_grad, value_grad = some(num, 1, 8), some(num, 1, 8)
     whole = [torch.zeros_like(heads) for _ in range(2)]
+    shared = torch.tensor([0, 1, 4], device=DEVICE, dtype=torch.int32)
     for how, into in zip((kernels, fused_formulas), whole, strict=True):
-        how.collect(key_grad, value_grad, cos, sin, row.calls, into[:, 3:])
+        how.collect(key_grad, value_grad, cos, sin, shared, row.calls, into[:, 3:])
     torch.testing.assert_close(*whole, atol=1e-5, rtol=1e-5)
+    assert not whole[0][[2, 3, 5, 6]].any()
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,16 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
+    into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients at queries, keys and values."""
+    """Gradients at queries, keys and values. Those at keys (turned back) and values of tokens that no other call sees
+    are written where they belong, behind the queries' heads, and are not given."""
     seen = grad_TAD, query_TAD, key_SKD, value_SKD
     query_grad_TAD, along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, tiles, scale)
-    return query_grad_TAD, *back_to_keys(*seen, log_sum_KTG, along_KTG, tiles, scale)
+    return query_grad_TAD, *back_to_keys(*seen, log_sum_KTG, along_KTG, angles, tiles, scale, into_TXD)
 
 
 def back_to_queries(
@@ -104,10 +107,12 @@ def back_to_keys(
     value_SKD: Tensor,
     log_sum_KTG: Tensor,
     along_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
+    into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients at keys and values."""
+    """Gradients at keys and values that several calls see, the others being written where they belong."""
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_keys
     key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
@@ -122,11 +127,13 @@ def back_to_keys(
             along_KTG,
             key_grad_SKD,
             value_grad_SKD,
+            into_TXD,
+            *angles,
             tiles.to_keys_PI,
         ),
         (scale, scale * LOG2_E, len(query_TAD)),
         (
-            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD)),
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD, into_TXD)),
             *_sizes(num_keys, tiles.group, size, blocks),
         ),
         warps=blocks.warps,
@@ -142,24 +149,55 @@ def _sizes(num_keys: int, group: int, size: int, blocks: Blocks) -> tuple[int, .
 
 
 @triton.jit
+def _columns(D: tl.constexpr, BLOCK_D: tl.constexpr):  # noqa: ANN202
+    """Where the numbers of a head stand, and whether there are any. Where a head is filled up, both its halves are: so
+    numbers that turn together always are half a block apart."""
+    column_D = tl.arange(0, BLOCK_D)
+    if BLOCK_D == D:
+        place_D, inside_D = column_D, column_D < D
+    else:
+        HALF: tl.constexpr = BLOCK_D // 2
+        place_D, inside_D = column_D // HALF * (D // 2) + column_D % HALF, column_D % HALF < D // 2
+    return place_D, inside_D
+
+
+@triton.jit
 def _load(start, place_R, inside_R, D: tl.constexpr, BLOCK_D: tl.constexpr, ALL: tl.constexpr):  # noqa: ANN001, ANN202
     """Heads of the given places, and zeros where nothing is: beyond their width, and at those that are not inside."""
-    column_D = tl.arange(0, BLOCK_D)
+    column_D, inside_D = _columns(D, BLOCK_D)
     place_RD = place_R[:, None] + column_D[None, :]
     if ALL and BLOCK_D == D:
         head_RD = tl.load(start + place_RD)
     elif ALL:
-        head_RD = tl.load(start + place_RD, mask=column_D[None, :] < D, other=0.0)
+        head_RD = tl.load(start + place_RD, mask=inside_D[None, :], other=0.0)
     else:
-        head_RD = tl.load(start + place_RD, mask=inside_R[:, None] & (column_D[None, :] < D), other=0.0)
+        head_RD = tl.load(start + place_RD, mask=inside_R[:, None] & inside_D[None, :], other=0.0)
     return head_RD
 
 
 @triton.jit
 def _store(start, place_R, inside_R, head_RD, D: tl.constexpr, BLOCK_D: tl.constexpr):  # noqa: ANN001, ANN202
-    column_D = tl.arange(0, BLOCK_D)
+    column_D, inside_D = _columns(D, BLOCK_D)
     place_RD = place_R[:, None] + column_D[None, :]
-    tl.store(start + place_RD, head_RD, mask=inside_R[:, None] & (column_D[None, :] < D))
+    tl.store(start + place_RD, head_RD, mask=inside_R[:, None] & inside_D[None, :])
+
+
+@triton.jit
+def _store_turned_back(  # noqa: ANN202
+    start, place_R, inside_R, head_RD, cos, sin, token_R, D: tl.constexpr, BLOCK_D: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    """Gradients at heads as they were before they were turned by their tokens' angles."""
+    E: tl.constexpr = D // 2
+    HALF: tl.constexpr = BLOCK_D // 2
+    column_E = tl.arange(0, HALF)
+    one_RE, two_RE = tl.split(tl.permute(tl.reshape(head_RD, [head_RD.shape[0], 2, HALF]), [0, 2, 1]))
+    inside_RE = inside_R[:, None] & (column_E[None, :] < E)
+    angle_RE = token_R[:, None] * E + column_E[None, :]
+    cos_RE = tl.load(cos + angle_RE, mask=inside_RE, other=0.0).to(tl.float32)
+    sin_RE = tl.load(sin + angle_RE, mask=inside_RE, other=0.0).to(tl.float32)
+    to = start + place_R[:, None] + column_E[None, :]
+    tl.store(to, one_RE * cos_RE + two_RE * sin_RE, mask=inside_RE)
+    tl.store(to + E, two_RE * cos_RE - one_RE * sin_RE, mask=inside_RE)
 
 
 @triton.jit
@@ -330,8 +368,10 @@ def _be_seen(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_keys(  # noqa: ANN202
-    grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad, query, key, value, log_sum, along, key_grad, value_grad, into, cos, sin, tiles,  # noqa: ANN001
+    scale, scale_of_2, num_tokens,  # noqa: ANN001
     GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
+    INTO_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -362,6 +402,17 @@ def _back_to_keys(  # noqa: ANN202
         key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
+    # Those that other calls see too are still to be added up; the others have their token in this call.
+    alone = tl.load(tiles + (tl.program_id(0) // K) * NUMBERS + 5)
+    shared_N, own_N = inside_N & (key_N < alone), inside_N & (key_N >= alone)
     start = key_start * (K * D) + head * D
-    _store(key_grad + start, key_N * (K * D), inside_N, key_grad_ND * scale, D, BLOCK_D)
-    _store(value_grad + start, key_N * (K * D), inside_N, value_grad_ND, D, BLOCK_D)
+    key_grad_ND *= scale
+    _store(key_grad + start, key_N * (K * D), shared_N, key_grad_ND, D, BLOCK_D)
+    _store(value_grad + start, key_N * (K * D), shared_N, value_grad_ND, D, BLOCK_D)
+    token_N = key_N - before
+    into += query_start * INTO_STRIDE + (K * G + head) * D
+    start = query_start * (D // 2)
+    _store_turned_back(
+        into, token_N * INTO_STRIDE, own_N, key_grad_ND, cos + start, sin + start, token_N, D, BLOCK_D
+    )  # fmt: skip
+    _store(into + K * D, token_N * INTO_STRIDE, own_N, value_grad_ND, D, BLOCK_D)

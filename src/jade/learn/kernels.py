@@ -26,7 +26,7 @@ from jade.learn.launch import Kernel
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
-CALLS_AT_ONCE = 4
+CALLS_AT_ONCE = 8
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
 """What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
@@ -351,22 +351,22 @@ def collect(
     value_grad_SKD: Tensor,
     cos_TE: Tensor,
     sin_TE: Tensor,
-    calls: tuple[Tensor, Tensor] | None,
+    token_U: Tensor,
+    calls: tuple[Tensor, Tensor],
     out_TXD: Tensor,
 ) -> None:
-    """Gradients at keys and values, added up over the calls that share a token, the keys' turned back.
+    """Gradients at keys and values of these tokens, added up over the calls that share them, the keys' turned back.
 
     `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
     """
-    num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
+    num, (num_heads, size) = len(token_U), key_grad_SKD.shape[1:]
     block = _power_of_2(num_heads * size // 2)
-    rows = max(1, TILE // block // 4)
-    order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
+    rows = max(1, TILE // block // 8)
     _collect(
         (_cdiv(num, rows),),
-        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T),
+        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, token_U, *calls),
         (num,),
-        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None),
+        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE),
     )
 
 
@@ -378,39 +378,33 @@ def _load_row(grad, place, inside):  # noqa: ANN001, ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _collect(  # noqa: ANN202
-    key_grad, value_grad, out, cos, sin, order, ends, num,  # noqa: ANN001
+    key_grad, value_grad, out, cos, sin, tokens, order, ends, num,  # noqa: ANN001
     OUT_STRIDE: tl.constexpr, K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    AT_ONCE: tl.constexpr, SHARES: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """A row is a token; columns are as in `_turn`. Neighbours are mostly shared by the same calls: a program goes
     through those of all its tokens side by side, and never has to add up across its threads."""
-    token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     head, angle = column // E, column % E
-    inside = (token < num) & (head < K)
+    token = tl.load(tokens + number, mask=number < num, other=0).to(tl.int64)
+    inside = (number < num) & (head < K)
     within = head * (2 * E) + angle
-    if SHARES:
-        begin = tl.load(ends + token - 1, mask=(token > 0) & (token < num), other=0)
-        end = tl.load(ends + token, mask=token < num, other=0)
-        one = tl.zeros([ROWS, BLOCK], tl.float32)
-        two = tl.zeros([ROWS, BLOCK], tl.float32)
-        left = tl.zeros([ROWS, BLOCK], tl.float32)
-        right = tl.zeros([ROWS, BLOCK], tl.float32)
-        for first in range(0, tl.max(end - begin), AT_ONCE):
-            for more in tl.static_range(AT_ONCE):  # unrolled: their loads wait for the memory together
-                call = begin + first + more
-                here = (call < end) & inside
-                place = tl.load(order + call, mask=call < end, other=0) * (K * 2 * E) + within
-                one += _load_row(key_grad, place, here)
-                two += _load_row(key_grad, place + E, here)
-                left += _load_row(value_grad, place, here)
-                right += _load_row(value_grad, place + E, here)
-    else:
-        place = token * (K * 2 * E) + within
-        one = _load_row(key_grad, place, inside)
-        two = _load_row(key_grad, place + E, inside)
-        left = _load_row(value_grad, place, inside)
-        right = _load_row(value_grad, place + E, inside)
+    begin = tl.load(ends + token - 1, mask=(token > 0) & (number < num), other=0)
+    end = tl.load(ends + token, mask=number < num, other=0)
+    one = tl.zeros([ROWS, BLOCK], tl.float32)
+    two = tl.zeros([ROWS, BLOCK], tl.float32)
+    left = tl.zeros([ROWS, BLOCK], tl.float32)
+    right = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in range(0, tl.max(end - begin), AT_ONCE):
+        for more in tl.static_range(AT_ONCE):  # unrolled: their loads wait for the memory together
+            call = begin + first + more
+            here = (call < end) & inside
+            place = tl.load(order + call, mask=call < end, other=0) * (K * 2 * E) + within
+            one += _load_row(key_grad, place, here)
+            two += _load_row(key_grad, place + E, here)
+            left += _load_row(value_grad, place, here)
+            right += _load_row(value_grad, place + E, here)
     cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     to = out + token * OUT_STRIDE + within
