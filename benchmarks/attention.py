@@ -17,6 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -75,7 +76,7 @@ class Row:
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.grad_TAD, self.query_TAD, self.key_SKD, self.value_SKD
 
-    @property
+    @cached_property
     def angles(self) -> tuple[Tensor, Tensor]:
         """Of no turn: what comes out can then be compared with what turns nothing."""
         one_TE = self.query_TAD.new_ones(len(self.query_TAD), self.query_TAD.shape[2] // 2)
@@ -163,12 +164,12 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     """One kernel's work, all it needs made before."""
     tiles = row.plan(choice)
     if kernel == "forward":
-        return lambda: kernels.attend(*row.inputs[1:], tiles, row.scale)
-    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
-    if kernel == "to_queries":
-        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
-    _, along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
+        return lambda: kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
+    out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
     how = row.angles, tiles, row.scale, row.make_into()
+    if kernel == "to_queries":
+        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
+    along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
     return lambda: kernels.back_to_keys(*row.inputs, log_sum_KTG, along_KTG, *how)
 
 
@@ -180,13 +181,11 @@ def compare(kernels: Any, row: Row) -> dict[str, float]:
     """Flash's milliseconds, with how far ours lie from what it gives."""
     took, expected = measure_flash(row)
     tiles = row.plan(CHOICE)
-    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
+    out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
     into_TXD = row.make_into()
-    query_grad_TAD, *shared = kernels.attend_back(
-        *row.inputs, out_TAD, log_sum_KTG, row.angles, tiles, row.scale, into_TXD
-    )
+    shared = kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, row.angles, tiles, row.scale, into_TXD)
     row.put_together(shared, into_TXD)
-    found = (out_TAD, query_grad_TAD, *shared)
+    found = (out_TAD, into_TXD[:, : row.query_TAD.shape[1]], *shared)
     names = ("out", "query_grad", "key_grad", "value_grad")
     apart = {
         name: round(float((one.float() - other.float()).norm() / other.float().norm()), 5)

@@ -110,21 +110,22 @@ def run_kernels(
     group = query_TAD.shape[1] // key_SKD.shape[1]
     bounds, whole_bounds = bounds_of(calls)
     tiles = plan_tiles(bounds, whole_bounds, group, DEVICE, choice)
-    out_TAD, log_sum_KTG = kernels.attend(query_TAD, key_SKD, value_SKD, tiles, scale)
+    angles = angles_of(query_TAD)
+    heads_TAD = turn(query_TAD, *angles, way=-1.0)
+    out_TAD, log_sum_KTG, turned_TAD = kernels.attend(heads_TAD, key_SKD, value_SKD, angles, tiles, scale)
     num_heads, num_keys = query_TAD.shape[1], key_SKD.shape[1]
     into_TXD = torch.full((len(query_TAD), num_heads + 2 * num_keys, key_SKD.shape[2]), float("nan")).to(query_TAD)
-    angles = angles_of(query_TAD)
-    query_grad_TAD, *shared = kernels.attend_back(
-        grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, angles, tiles, scale, into_TXD
+    shared = kernels.attend_back(
+        grad_TAD, turned_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, angles, tiles, scale, into_TXD
     )
     # Together again, as the formula gives them: each key and value has its gradient in one of two places.
-    _, key_TKD, value_TKD = into_TXD.split_with_sizes((num_heads, num_keys, num_keys), 1)
+    query_grad_TAD, key_TKD, value_TKD = into_TXD.split_with_sizes((num_heads, num_keys, num_keys), 1)
     own = turn(key_TKD, *angles, way=1.0), value_TKD
     for whole_SKD, own_TKD in zip(shared, own, strict=True):
         for end, (at, to), alone in zip(bounds[1:], pairwise(whole_bounds), alone_of(calls), strict=True):
             own_from = min(alone, to - at)
             whole_SKD[at + own_from : to] = own_TKD[end - (to - at - own_from) : end]
-    return out_TAD, log_sum_KTG, query_grad_TAD, *shared
+    return out_TAD, log_sum_KTG, turn(query_grad_TAD, *angles, way=1.0), *shared
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:

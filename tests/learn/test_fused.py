@@ -313,11 +313,10 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE)
     num = len(place)
     row = fused.Row(plan_tiles((0, 7), (0, num), 1, DEVICE), place, cos, sin)
-    turns = ((heads[:, :3], None, 3, 1.0), (heads[:, 3:], place, 1, 1.0), (heads, None, 5, -1.0))
-    for source, at, num_turned, way in turns:
+    for source, at, num_turned in ((heads[:, :3], None, 3), (heads[:, 3:], place, 1)):
         out = [heads.new_empty(7 if at is None else num, source.shape[1], 8) for _ in range(2)]
         for how, into in zip((kernels, fused_formulas), out, strict=True):
-            how.turn(source, cos, sin, at, num_turned, into, way)
+            how.turn(source, cos, sin, at, num_turned, into)
         torch.testing.assert_close(*out)
     key_grad, value_grad = some(num, 1, 8), some(num, 1, 8)
     whole = [torch.zeros_like(heads) for _ in range(2)]

@@ -305,7 +305,6 @@ def turn(
     place_S: Tensor | None,
     num_turned: int,
     out_SXD: Tensor,
-    way: float,
 ) -> None:
     """The first heads turned by their tokens' angles, the others as they are; of all tokens, or of those at places."""
     num, num_heads, size = out_SXD.shape
@@ -314,7 +313,7 @@ def turn(
     _turn(
         (_cdiv(num, rows),),
         (heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S),
-        (num, way),
+        (num,),
         (heads_TXD.stride(0), out_SXD.stride(0), num_heads, num_turned, size // 2, rows, block, place_S is not None),
     )
 
@@ -322,7 +321,7 @@ def turn(
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _turn(  # noqa: ANN202
-    heads, out, cos, sin, places, num, way,  # noqa: ANN001
+    heads, out, cos, sin, places, num,  # noqa: ANN001
     HEADS_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr,
     HEADS: tl.constexpr, TURNED: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     GATHERS: tl.constexpr,
@@ -340,7 +339,7 @@ def _turn(  # noqa: ANN202
     one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(start + E, mask=inside, other=0.0).to(tl.float32)
     cosine = tl.load(cos + source * E + angle, mask=turns, other=1.0).to(tl.float32)
-    sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32) * way
+    sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32)
     to = out + row * OUT_STRIDE + head * (2 * E) + angle
     tl.store(to, one * cosine - two * sine, mask=inside)
     tl.store(to + E, two * cosine + one * sine, mask=inside)
