@@ -305,6 +305,17 @@ def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monke
     torch.testing.assert_close(found, fused_formulas.norm_back(grad, x, gain, past, 1e-5, with_gain=True))
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_the_plan_knows_which_tokens_several_calls_see(share: bool) -> None:
+    """From the bounds alone; the batch says it token by token."""
+    (batch,) = make_batches(share=share)
+    tiles = plan_tiles(batch.bounds, batch.whole_bounds, 2, torch.device("cpu"))
+    place_S = torch.arange(len(batch.id_T)) if batch.place_S is None else batch.place_S
+    seen_T = place_S.bincount(minlength=len(batch.id_T))
+    assert tiles.shared_U.tolist() == (seen_T > 1).nonzero()[:, 0].tolist()
+    assert bool(len(tiles.shared_U)) == share
+
+
 @pytest.mark.parametrize("num_calls", [3, 21])
 def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     """Also where more calls share a token than are added up at once."""
