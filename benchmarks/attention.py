@@ -15,8 +15,9 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -74,6 +75,27 @@ class Row:
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.grad_TAD, self.query_TAD, self.key_SKD, self.value_SKD
+
+    @cached_property
+    def angles(self) -> tuple[Tensor, Tensor]:
+        """Of no turn: what comes out can then be compared with what turns nothing."""
+        one_TE = self.query_TAD.new_ones(len(self.query_TAD), self.query_TAD.shape[2] // 2)
+        return one_TE, torch.zeros_like(one_TE)
+
+    def make_into(self) -> Tensor:
+        """Where gradients at queries, keys and values of the row's tokens stand side by side."""
+        num_heads = self.query_TAD.shape[1] + 2 * self.key_SKD.shape[1]
+        return self.query_TAD.new_zeros(len(self.query_TAD), num_heads, self.query_TAD.shape[2])
+
+    def put_together(self, shared: Sequence[Tensor], into_TXD: Tensor) -> None:
+        """Gradients at keys and values that no other call sees, from where they belong to where flash gives them."""
+        num_keys = self.key_SKD.shape[1]
+        _, *own = into_TXD.split_with_sizes((self.query_TAD.shape[1], num_keys, num_keys), 1)
+        added, whole = np.diff(self.bounds), np.diff(self.whole_bounds)
+        after = np.append((whole - added)[1:], 0)
+        for end, to, num in zip(self.bounds[1:], self.whole_bounds[1:], np.minimum(added, whole - after), strict=True):
+            for whole_SKD, own_TKD in zip(shared, own, strict=True):
+                whole_SKD[to - num : to] = own_TKD[end - num : end]
 
     def plan(self, choice: Choice) -> Tiles:
         return plan_tiles(self.bounds, self.whole_bounds, self.group, self.query_TAD.device, choice)
@@ -142,12 +164,13 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     """One kernel's work, all it needs made before."""
     tiles = row.plan(choice)
     if kernel == "forward":
-        return lambda: kernels.attend(*row.inputs[1:], tiles, row.scale)
-    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
+        return lambda: kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
+    out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
+    how = row.angles, tiles, row.scale, row.make_into()
     if kernel == "to_queries":
-        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
-    _, along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale)
-    return lambda: kernels.back_to_keys(*row.inputs, log_sum_KTG, along_KTG, tiles, row.scale)
+        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
+    along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
+    return lambda: kernels.back_to_keys(*row.inputs, log_sum_KTG, along_KTG, *how)
 
 
 def say(**figures: object) -> None:
@@ -158,8 +181,11 @@ def compare(kernels: Any, row: Row) -> dict[str, float]:
     """Flash's milliseconds, with how far ours lie from what it gives."""
     took, expected = measure_flash(row)
     tiles = row.plan(CHOICE)
-    out_TAD, log_sum_KTG = kernels.attend(*row.inputs[1:], tiles, row.scale)
-    found = (out_TAD, *kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, tiles, row.scale))
+    out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
+    into_TXD = row.make_into()
+    shared = kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, row.angles, tiles, row.scale, into_TXD)
+    row.put_together(shared, into_TXD)
+    found = (out_TAD, into_TXD[:, : row.query_TAD.shape[1]], *shared)
     names = ("out", "query_grad", "key_grad", "value_grad")
     apart = {
         name: round(float((one.float() - other.float()).norm() / other.float().norm()), 5)

@@ -48,9 +48,8 @@ def turn(
     place_S: Tensor | None,
     num_turned: int,
     out_SXD: Tensor,
-    way: float,
 ) -> None:
-    turned_TXD = torch.cat([_turned(heads_TXD[:, :num_turned], cos_TE, way * sin_TE), heads_TXD[:, num_turned:]], 1)
+    turned_TXD = torch.cat([_turned(heads_TXD[:, :num_turned], cos_TE, sin_TE), heads_TXD[:, num_turned:]], 1)
     out_SXD.copy_(turned_TXD if place_S is None else turned_TXD[place_S])
 
 
@@ -59,22 +58,25 @@ def collect(
     value_grad_SKD: Tensor,
     cos_TE: Tensor,
     sin_TE: Tensor,
-    calls: tuple[Tensor, Tensor] | None,
+    token_U: Tensor,
+    calls: tuple[Tensor, Tensor],
     out_TXD: Tensor,
 ) -> None:
     num_keys = key_grad_SKD.shape[1]
-    token_S = torch.arange(len(out_TXD), device=out_TXD.device)
-    if calls is not None:
-        order_S, end_T = calls
-        token_S = torch.empty_like(order_S)
-        token_S[order_S] = torch.arange(len(end_T), device=end_T.device).repeat_interleave(
-            end_T.diff(prepend=end_T.new_zeros(1))
-        )
-    out_TXD.zero_().index_add_(0, token_S, torch.cat([key_grad_SKD, value_grad_SKD], 1))
-    out_TXD[:, :num_keys] = _turned(out_TXD[:, :num_keys], cos_TE, -sin_TE)
+    order_S, end_T = calls
+    token_S = torch.empty_like(order_S)
+    token_S[order_S] = torch.arange(len(end_T), device=end_T.device).repeat_interleave(
+        end_T.diff(prepend=end_T.new_zeros(1))
+    )
+    sum_TXD = torch.zeros_like(out_TXD).index_add_(0, token_S, torch.cat([key_grad_SKD, value_grad_SKD], 1))
+    sum_TXD[:, :num_keys] = _turned(sum_TXD[:, :num_keys], cos_TE, -sin_TE)
+    out_TXD[token_U] = sum_TXD[token_U]
 
 
-def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
+def attend(
+    heads_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, angles: tuple[Tensor, Tensor], tiles: Tiles, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    query_TAD = _turned(heads_TAD, *angles)
     out_TAD = torch.empty_like(query_TAD)
     log_sum_KTG = query_TAD.new_empty(key_SKD.shape[1], len(query_TAD), tiles.group, dtype=torch.float32)
     for queries, keys in _calls(tiles):
@@ -82,7 +84,7 @@ def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, 
         log_sum_AQ = torch.logsumexp(score_AQS, 2) / LOG_2
         log_sum_KTG[:, queries] = log_sum_AQ.unflatten(0, (-1, tiles.group)).transpose(1, 2)
         out_TAD[queries] = torch.einsum("aqs,sad->qad", score_AQS.softmax(2), _spread(value_SKD[keys], tiles.group))
-    return out_TAD, log_sum_KTG
+    return out_TAD, log_sum_KTG, query_TAD
 
 
 def attend_back(
@@ -92,10 +94,13 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    grads = torch.empty_like(query_TAD), key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
+    into_TXD: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """As the kernels do it, but that all gradients at keys and values are given."""
+    grads = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
     for queries, keys in _calls(tiles):
         query_QAD, grad_QAD = query_TAD[queries].float(), grad_TAD[queries].float()
         key_SAD, value_SAD = (_spread(one_SKD[keys], tiles.group) for one_SKD in (key_SKD, value_SKD))
@@ -103,9 +108,14 @@ def attend_back(
         weight_AQS = (_scores(query_QAD, key_SKD[keys], scale) - LOG_2 * log_sum_AQ[:, :, None]).exp()
         along_AQ1 = (grad_QAD * out_TAD[queries].float()).sum(2).T[:, :, None]
         score_grad_AQS = weight_AQS * (torch.einsum("qad,sad->aqs", grad_QAD, value_SAD) - along_AQ1) * scale
-        grads[0][queries] = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)
-        grads[1][keys] = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
-        grads[2][keys] = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
+        query_grad_QAD = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)
+        grads[0][keys] = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
+        grads[1][keys] = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
+        # Tokens of a call that others see are written again, by whoever adds up what these make of them.
+        own = slice(keys.stop - len(query_QAD), keys.stop)
+        cos_QE, sin_QE = (one[queries] for one in angles)
+        turned = (_turned(one, cos_QE, -sin_QE) for one in (query_grad_QAD, grads[0][own]))
+        into_TXD[queries] = torch.cat([*turned, grads[1][own]], 1)
     return grads
 
 

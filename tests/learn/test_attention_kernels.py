@@ -83,15 +83,49 @@ def formula(
     return whole.detach(), torch.cat(log_sums, 1).detach() / log(2), *grads
 
 
+def alone_of(calls: Calls) -> list[int]:
+    """The first key of each call that neither the call before it nor the one behind it has."""
+    shared = [whole - added for added, whole in calls]
+    return [max(one, after) for one, after in zip(shared, [*shared[1:], 0], strict=True)]
+
+
+def angles_of(query_TAD: Tensor) -> tuple[Tensor, Tensor]:
+    """Of a token a row; as narrow as the queries, and exactly a cosine and a sine nevertheless."""
+    num, half = len(query_TAD), query_TAD.shape[2] // 2
+    way_TE = (torch.arange(num)[:, None] + torch.arange(half)[None, :]).to(query_TAD.device) % 4
+    quarter = torch.tensor([1.0, 0.0, -1.0, 0.0]).to(query_TAD)
+    return quarter[way_TE], quarter[(way_TE + 3) % 4]
+
+
+def turn(heads_TXD: Tensor, cos_TE: Tensor, sin_TE: Tensor, *, way: float) -> Tensor:
+    one, two = heads_TXD.chunk(2, -1)
+    cos, sin = cos_TE[:, None], way * sin_TE[:, None]
+    return torch.cat([one * cos - two * sin, two * cos + one * sin], -1)
+
+
 def run_kernels(
     kernels: ModuleType, inputs: tuple[Tensor, ...], calls: Calls, scale: float, choice: Choice
 ) -> tuple[Tensor, ...]:
     grad_TAD, query_TAD, key_SKD, value_SKD = inputs
     group = query_TAD.shape[1] // key_SKD.shape[1]
-    tiles = plan_tiles(*bounds_of(calls), group, DEVICE, choice)
-    out_TAD, log_sum_KTG = kernels.attend(query_TAD, key_SKD, value_SKD, tiles, scale)
-    grads = kernels.attend_back(grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles, scale)
-    return out_TAD, log_sum_KTG, *grads
+    bounds, whole_bounds = bounds_of(calls)
+    tiles = plan_tiles(bounds, whole_bounds, group, DEVICE, choice)
+    angles = angles_of(query_TAD)
+    heads_TAD = turn(query_TAD, *angles, way=-1.0)
+    out_TAD, log_sum_KTG, turned_TAD = kernels.attend(heads_TAD, key_SKD, value_SKD, angles, tiles, scale)
+    num_heads, num_keys = query_TAD.shape[1], key_SKD.shape[1]
+    into_TXD = torch.full((len(query_TAD), num_heads + 2 * num_keys, key_SKD.shape[2]), float("nan")).to(query_TAD)
+    shared = kernels.attend_back(
+        grad_TAD, turned_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, angles, tiles, scale, into_TXD
+    )
+    # Together again, as the formula gives them: each key and value has its gradient in one of two places.
+    query_grad_TAD, key_TKD, value_TKD = into_TXD.split_with_sizes((num_heads, num_keys, num_keys), 1)
+    own = turn(key_TKD, *angles, way=1.0), value_TKD
+    for whole_SKD, own_TKD in zip(shared, own, strict=True):
+        for end, (at, to), alone in zip(bounds[1:], pairwise(whole_bounds), alone_of(calls), strict=True):
+            own_from = min(alone, to - at)
+            whole_SKD[at + own_from : to] = own_TKD[end - (to - at - own_from) : end]
+    return out_TAD, log_sum_KTG, turn(query_grad_TAD, *angles, way=1.0), *shared
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:

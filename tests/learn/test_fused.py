@@ -289,6 +289,13 @@ def test_kernels_of_norms_and_gates_follow_their_formulas(num: int, width: int) 
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
+def test_gates_of_any_size_open_and_close() -> None:
+    """Also where e to their power is more than a float32 holds."""
+    kernels, both, grad = real_kernels(), 100 * some(5, 48), some(5, 24)
+    torch.testing.assert_close(kernels.gated(both), fused_formulas.gated(both), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(kernels.gated_back(grad, both), fused_formulas.gated_back(grad, both))
+
+
 def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = real_kernels()
     monkeypatch.setattr(kernels, "PROGRAMS", 2)
@@ -298,25 +305,37 @@ def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monke
     torch.testing.assert_close(found, fused_formulas.norm_back(grad, x, gain, past, 1e-5, with_gain=True))
 
 
-@pytest.mark.parametrize("num_calls", [0, 3, 21])
+@pytest.mark.parametrize("share", [False, True])
+def test_the_plan_knows_which_tokens_several_calls_see(share: bool) -> None:
+    """From the bounds alone; the batch says it token by token."""
+    (batch,) = make_batches(share=share)
+    tiles = plan_tiles(batch.bounds, batch.whole_bounds, 2, torch.device("cpu"))
+    place_S = torch.arange(len(batch.id_T)) if batch.place_S is None else batch.place_S
+    seen_T = place_S.bincount(minlength=len(batch.id_T))
+    assert tiles.shared_U.tolist() == (seen_T > 1).nonzero()[:, 0].tolist()
+    assert bool(len(tiles.shared_U)) == share
+
+
+@pytest.mark.parametrize("num_calls", [3, 21])
 def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     """Also where more calls share a token than are added up at once."""
     kernels, angle = real_kernels(), some(7, 4)
     cos, sin, heads = angle.cos(), angle.sin(), some(7, 5, 8)
-    place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE) if num_calls else None
-    num = 7 if place is None else len(place)
+    place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE)
+    num = len(place)
     row = fused.Row(plan_tiles((0, 7), (0, num), 1, DEVICE), place, cos, sin)
-    turns = ((heads[:, :3], None, 3, 1.0), (heads[:, 3:], place, 1, 1.0), (heads, None, 5, -1.0))
-    for source, at, num_turned, way in turns:
+    for source, at, num_turned in ((heads[:, :3], None, 3), (heads[:, 3:], place, 1)):
         out = [heads.new_empty(7 if at is None else num, source.shape[1], 8) for _ in range(2)]
         for how, into in zip((kernels, fused_formulas), out, strict=True):
-            how.turn(source, cos, sin, at, num_turned, into, way)
+            how.turn(source, cos, sin, at, num_turned, into)
         torch.testing.assert_close(*out)
     key_grad, value_grad = some(num, 1, 8), some(num, 1, 8)
     whole = [torch.zeros_like(heads) for _ in range(2)]
+    shared = torch.tensor([0, 1, 4], device=DEVICE, dtype=torch.int32)
     for how, into in zip((kernels, fused_formulas), whole, strict=True):
-        how.collect(key_grad, value_grad, cos, sin, row.calls, into[:, 3:])
+        how.collect(key_grad, value_grad, cos, sin, shared, row.calls, into[:, 3:])
     torch.testing.assert_close(*whole, atol=1e-5, rtol=1e-5)
+    assert not whole[0][[2, 3, 5, 6]].any()
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_kernels_launched_directly_do_what_triton_launches(
         total = torch.ones(3, 48 + 48, 16, device="cuda")
         kernels.add_low_rank(both[:, :48], low, delta, above, total)
         turned = x.new_empty(num, 3, 16)
-        kernels.turn(x.view(num, 3, 16), both[:, :8].contiguous(), both[:, 8:16].contiguous(), place, 2, turned, 1.0)
+        kernels.turn(x.view(num, 3, 16), both[:, :8].contiguous(), both[:, 8:16].contiguous(), place, 2, turned)
         normed = kernels.add_norm(x, delta, gain, 1e-5)
         back = kernels.norm_back(delta, x, gain, x, 1e-5, with_gain=False)[0]
         learned = kernels.gated_back_learning(delta, both, above, total)

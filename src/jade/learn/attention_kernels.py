@@ -31,25 +31,28 @@ LOG2_E = log2(torch.e)
 """Weights are powers of two, which is what the hardware takes: scores are scaled to that."""
 
 
-def attend(query_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, tiles: Tiles, scale: float) -> tuple[Tensor, Tensor]:
-    """What the queries see, and the logarithms (of base two) of their weights' sums, which the way back asks for.
+def attend(
+    heads_TAD: Tensor, key_SKD: Tensor, value_SKD: Tensor, angles: tuple[Tensor, Tensor], tiles: Tiles, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What the queries see when they are turned by their tokens' angles, as the keys are already; the logarithms (of
+    base two) of their weights' sums, and the turned queries, both of which the way back asks for.
 
     Heads and their numbers stand side by side, tokens as far apart as they like. The sums stand by key head, as the
     rows of its tiles do: so they are read in one piece.
     """
     num_keys, size = key_SKD.shape[1:]
-    out_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
-    log_sum_KTG = query_TAD.new_empty(num_keys, len(query_TAD), tiles.group, dtype=torch.float32)
+    out_TAD, query_TAD = heads_TAD.new_empty(heads_TAD.shape), heads_TAD.new_empty(heads_TAD.shape)
+    log_sum_KTG = heads_TAD.new_empty(num_keys, len(heads_TAD), tiles.group, dtype=torch.float32)
     blocks = tiles.choice.forward
     _attend(
         (len(tiles.forward_PI) * num_keys,),
-        (query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, tiles.forward_PI),
-        (scale * LOG2_E, len(query_TAD)),
-        (query_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0), *_sizes(num_keys, tiles.group, size, blocks)),
+        (heads_TAD, key_SKD, value_SKD, *angles, out_TAD, log_sum_KTG, query_TAD, tiles.forward_PI),
+        (scale * LOG2_E, len(heads_TAD)),
+        (heads_TAD.stride(0), key_SKD.stride(0), value_SKD.stride(0), *_sizes(num_keys, tiles.group, size, blocks)),
         warps=blocks.warps,
         stages=blocks.stages,
     )
-    return out_TAD, log_sum_KTG
+    return out_TAD, log_sum_KTG, query_TAD
 
 
 def attend_back(
@@ -59,13 +62,16 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients at queries, keys and values."""
-    seen = grad_TAD, query_TAD, key_SKD, value_SKD
-    query_grad_TAD, along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, tiles, scale)
-    return query_grad_TAD, *back_to_keys(*seen, log_sum_KTG, along_KTG, tiles, scale)
+    into_TXD: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Gradients at queries, keys and values side by side, those at queries and keys turned back. Keys and values that
+    several calls see are left out: their gradients, still to be added up, are given."""
+    seen, how = (grad_TAD, query_TAD, key_SKD, value_SKD), (angles, tiles, scale, into_TXD)
+    along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, *how)
+    return back_to_keys(*seen, log_sum_KTG, along_KTG, *how)
 
 
 def back_to_queries(
@@ -75,26 +81,38 @@ def back_to_queries(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-) -> tuple[Tensor, Tensor]:
-    """Gradients at queries, and how far each gradient that came in lies along what was seen."""
+    into_TXD: Tensor,
+) -> Tensor:
+    """Gradients at queries go where they belong; gives how far each gradient that came in lies along what was seen."""
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_queries
-    query_grad_TAD = torch.empty_like(query_TAD, memory_format=torch.contiguous_format)
     along_KTG = torch.empty_like(log_sum_KTG)
     _back_to_queries(
         (len(tiles.to_queries_PI) * num_keys,),
-        (grad_TAD, query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, along_KTG, query_grad_TAD, tiles.to_queries_PI),
+        (
+            grad_TAD,
+            query_TAD,
+            key_SKD,
+            value_SKD,
+            out_TAD,
+            log_sum_KTG,
+            along_KTG,
+            into_TXD,
+            *angles,
+            tiles.to_queries_PI,
+        ),
         (scale, scale * LOG2_E, len(query_TAD)),
         (
-            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD)),
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD, into_TXD)),
             *_sizes(num_keys, tiles.group, size, blocks),
         ),
         warps=blocks.warps,
         stages=blocks.stages,
     )
-    return query_grad_TAD, along_KTG
+    return along_KTG
 
 
 def back_to_keys(
@@ -104,10 +122,12 @@ def back_to_keys(
     value_SKD: Tensor,
     log_sum_KTG: Tensor,
     along_KTG: Tensor,
+    angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
+    into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients at keys and values."""
+    """Gradients at keys and values that several calls see, the others being written where they belong."""
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_keys
     key_grad_SKD, value_grad_SKD = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
@@ -122,11 +142,13 @@ def back_to_keys(
             along_KTG,
             key_grad_SKD,
             value_grad_SKD,
+            into_TXD,
+            *angles,
             tiles.to_keys_PI,
         ),
         (scale, scale * LOG2_E, len(query_TAD)),
         (
-            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD)),
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD, into_TXD)),
             *_sizes(num_keys, tiles.group, size, blocks),
         ),
         warps=blocks.warps,
@@ -142,24 +164,75 @@ def _sizes(num_keys: int, group: int, size: int, blocks: Blocks) -> tuple[int, .
 
 
 @triton.jit
+def _columns(D: tl.constexpr, BLOCK_D: tl.constexpr):  # noqa: ANN202
+    """Where the numbers of a head stand, and whether there are any. Where a head is filled up, both its halves are: so
+    numbers that turn together always are half a block apart."""
+    column_D = tl.arange(0, BLOCK_D)
+    if BLOCK_D == D:
+        place_D, inside_D = column_D, column_D < D
+    else:
+        HALF: tl.constexpr = BLOCK_D // 2
+        place_D, inside_D = column_D // HALF * (D // 2) + column_D % HALF, column_D % HALF < D // 2
+    return place_D, inside_D
+
+
+@triton.jit
 def _load(start, place_R, inside_R, D: tl.constexpr, BLOCK_D: tl.constexpr, ALL: tl.constexpr):  # noqa: ANN001, ANN202
     """Heads of the given places, and zeros where nothing is: beyond their width, and at those that are not inside."""
-    column_D = tl.arange(0, BLOCK_D)
+    column_D, inside_D = _columns(D, BLOCK_D)
     place_RD = place_R[:, None] + column_D[None, :]
     if ALL and BLOCK_D == D:
         head_RD = tl.load(start + place_RD)
     elif ALL:
-        head_RD = tl.load(start + place_RD, mask=column_D[None, :] < D, other=0.0)
+        head_RD = tl.load(start + place_RD, mask=inside_D[None, :], other=0.0)
     else:
-        head_RD = tl.load(start + place_RD, mask=inside_R[:, None] & (column_D[None, :] < D), other=0.0)
+        head_RD = tl.load(start + place_RD, mask=inside_R[:, None] & inside_D[None, :], other=0.0)
     return head_RD
 
 
 @triton.jit
+def _load_turned(  # noqa: ANN202
+    start, place_R, inside_R, cos, sin, token_R, D: tl.constexpr, BLOCK_D: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    """Heads turned by their tokens' angles. Each number's fellow is read once more, which is near by then, rather than
+    moved between threads."""
+    E: tl.constexpr = D // 2
+    HALF: tl.constexpr = BLOCK_D // 2
+    column_D, inside_D = _columns(D, BLOCK_D)
+    half_D, angle_D = tl.arange(0, BLOCK_D) // HALF, tl.arange(0, BLOCK_D) % HALF
+    inside_RD = inside_R[:, None] & inside_D[None, :]
+    here_RD = tl.load(start + place_R[:, None] + column_D[None, :], mask=inside_RD, other=0.0)
+    fellow_D = (1 - half_D) * E + angle_D
+    there_RD = tl.load(start + place_R[:, None] + fellow_D[None, :], mask=inside_RD, other=0.0).to(tl.float32)
+    angle_RD = token_R[:, None] * E + angle_D[None, :]
+    cos_RD = tl.load(cos + angle_RD, mask=inside_RD, other=0.0).to(tl.float32)
+    sin_RD = tl.load(sin + angle_RD, mask=inside_RD, other=0.0).to(tl.float32) * (2 * half_D - 1)[None, :]
+    return (here_RD.to(tl.float32) * cos_RD + there_RD * sin_RD).to(here_RD.dtype)
+
+
+@triton.jit
 def _store(start, place_R, inside_R, head_RD, D: tl.constexpr, BLOCK_D: tl.constexpr):  # noqa: ANN001, ANN202
-    column_D = tl.arange(0, BLOCK_D)
+    column_D, inside_D = _columns(D, BLOCK_D)
     place_RD = place_R[:, None] + column_D[None, :]
-    tl.store(start + place_RD, head_RD, mask=inside_R[:, None] & (column_D[None, :] < D))
+    tl.store(start + place_RD, head_RD, mask=inside_R[:, None] & inside_D[None, :])
+
+
+@triton.jit
+def _store_turned_back(  # noqa: ANN202
+    start, place_R, inside_R, head_RD, cos, sin, token_R, D: tl.constexpr, BLOCK_D: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    """Gradients at heads as they were before they were turned by their tokens' angles."""
+    E: tl.constexpr = D // 2
+    HALF: tl.constexpr = BLOCK_D // 2
+    column_E = tl.arange(0, HALF)
+    one_RE, two_RE = tl.split(tl.permute(tl.reshape(head_RD, [head_RD.shape[0], 2, HALF]), [0, 2, 1]))
+    inside_RE = inside_R[:, None] & (column_E[None, :] < E)
+    angle_RE = token_R[:, None] * E + column_E[None, :]
+    cos_RE = tl.load(cos + angle_RE, mask=inside_RE, other=0.0).to(tl.float32)
+    sin_RE = tl.load(sin + angle_RE, mask=inside_RE, other=0.0).to(tl.float32)
+    to = start + place_R[:, None] + column_E[None, :]
+    tl.store(to, one_RE * cos_RE + two_RE * sin_RE, mask=inside_RE)
+    tl.store(to + E, two_RE * cos_RE - one_RE * sin_RE, mask=inside_RE)
 
 
 @triton.jit
@@ -198,19 +271,23 @@ def _see(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _attend(  # noqa: ANN202
-    query, key, value, out, log_sum, tiles, scale, num_tokens,  # noqa: ANN001
-    QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
+    heads, key, value, cos, sin, out, log_sum, query, tiles, scale, num_tokens,  # noqa: ANN001
+    HEADS_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
+    """Queries are turned here, since each belongs to one program; keys are read by many, and come turned."""
     first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
     row_M = first + tl.arange(0, BLOCK_M)
     inside_M = row_M < num_queries * G
     token_M, head_M = row_M // G, row_M % G
-    query_MD = _load(
-        query + query_start * QUERY_STRIDE + head * (G * D), token_M * QUERY_STRIDE + head_M * D, inside_M,
-        D, BLOCK_D, False,
+    query_MD = _load_turned(
+        heads + query_start * HEADS_STRIDE + head * (G * D), token_M * HEADS_STRIDE + head_M * D, inside_M,
+        cos + query_start * (D // 2), sin + query_start * (D // 2), token_M, D, BLOCK_D,
     )  # fmt: skip
+    out_start = query_start * (K * G * D) + head * (G * D)
+    out_place_M = token_M * (K * G * D) + head_M * D
+    _store(query + out_start, out_place_M, inside_M, query_MD, D, BLOCK_D)
     key += key_start * KEY_STRIDE + head * D
     value += key_start * VALUE_STRIDE + head * D
     before = num_keys - num_queries
@@ -228,8 +305,7 @@ def _attend(  # noqa: ANN202
         query_MD, key, value, KEY_STRIDE, VALUE_STRIDE, clear, end, num_keys, last_M, scale, most_M, sum_M, out_MD,
         D, BLOCK_D, BLOCK_N, False,
     )  # fmt: skip
-    out += query_start * (K * G * D) + head * (G * D)
-    _store(out, token_M * (K * G * D) + head_M * D, inside_M, out_MD / sum_M[:, None], D, BLOCK_D)
+    _store(out + out_start, out_place_M, inside_M, out_MD / sum_M[:, None], D, BLOCK_D)
     log_sum += (head * num_tokens + query_start) * G
     tl.store(log_sum + row_M, most_M + tl.log2(sum_M), mask=inside_M)
 
@@ -258,8 +334,9 @@ def _see_back(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_queries(  # noqa: ANN202
-    grad, query, key, value, out, log_sum, along, query_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad, query, key, value, out, log_sum, along, into, cos, sin, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
     GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
+    INTO_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -294,24 +371,30 @@ def _back_to_queries(  # noqa: ANN202
         query_MD, grad_MD, log_sum_M, along_M, key, value, KEY_STRIDE, VALUE_STRIDE, clear, end, num_keys, last_M,
         scale_of_2, query_grad_MD, D, BLOCK_D, BLOCK_N, False,
     )  # fmt: skip
-    _store(query_grad + out_start, out_place_M, inside_M, query_grad_MD * scale, D, BLOCK_D)
+    _store_turned_back(
+        into + query_start * INTO_STRIDE + head * (G * D), token_M * INTO_STRIDE + head_M * D, inside_M,
+        query_grad_MD * scale, cos + query_start * (D // 2), sin + query_start * (D // 2), token_M, D, BLOCK_D,
+    )  # fmt: skip
 
 
 @triton.jit
 def _be_seen(  # noqa: ANN202
     key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,  # noqa: ANN001
-    begin, end, num_rows, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
+    begin, end, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
     G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
-    """Goes on with the gradients of keys and values, over more rows: all of which see them, or some."""
+    """Goes on with the gradients of keys and values, over more rows: all of which are there and see them, or some."""
     for start in range(begin, end, BLOCK_M):
         row_M = start + tl.arange(0, BLOCK_M)
-        inside_M = row_M < num_rows
+        inside_M = row_M >= 0
         token_M, head_M = row_M // G, row_M % G
-        query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
-        grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, False)
-        log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
-        along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
+        query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
+        grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
+        if ALL:
+            log_sum_M, along_M = tl.load(log_sum + row_M), tl.load(along + row_M)
+        else:
+            log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
+            along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
         score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
         if not ALL:
             score_NM = tl.where(key_N[:, None] <= (token_M + before)[None, :], score_NM, float("-inf"))
@@ -327,8 +410,10 @@ def _be_seen(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_keys(  # noqa: ANN202
-    grad, query, key, value, log_sum, along, key_grad, value_grad, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad, query, key, value, log_sum, along, key_grad, value_grad, into, cos, sin, tiles,  # noqa: ANN001
+    scale, scale_of_2, num_tokens,  # noqa: ANN001
     GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
+    INTO_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
@@ -343,20 +428,33 @@ def _back_to_keys(  # noqa: ANN202
     along += (head * num_tokens + query_start) * G
     before = num_keys - num_queries
     num_rows = num_queries * G
+    # Rows are cut into blocks from the last one on: so only the first block may hold rows that are none, and those that
+    # see all keys, which are most, are read without a question. These begin with the row of the last key's own token.
     begin = tl.maximum(first - before, 0) * G  # the first row that sees any of these keys
-    # From the first row on that sees them all; some of these may be worked with those that see only some.
     clear = tl.minimum(tl.maximum(tl.minimum(first + BLOCK_N, num_keys) - 1 - before, 0) * G, num_rows)
-    clear = begin + (clear - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
+    begin = num_rows - (num_rows - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
+    clear = num_rows - (num_rows - clear) // BLOCK_M * BLOCK_M
     key_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, num_rows, before,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
     )  # fmt: skip
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, num_rows,
-        before, scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
+        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, before,
+        scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
+    # Those that other calls see too are still to be added up; the others have their token in this call.
+    alone = tl.load(tiles + (tl.program_id(0) // K) * NUMBERS + 5)
+    shared_N, own_N = inside_N & (key_N < alone), inside_N & (key_N >= alone)
     start = key_start * (K * D) + head * D
-    _store(key_grad + start, key_N * (K * D), inside_N, key_grad_ND * scale, D, BLOCK_D)
-    _store(value_grad + start, key_N * (K * D), inside_N, value_grad_ND, D, BLOCK_D)
+    key_grad_ND *= scale
+    _store(key_grad + start, key_N * (K * D), shared_N, key_grad_ND, D, BLOCK_D)
+    _store(value_grad + start, key_N * (K * D), shared_N, value_grad_ND, D, BLOCK_D)
+    token_N = key_N - before
+    into += query_start * INTO_STRIDE + (K * G + head) * D
+    start = query_start * (D // 2)
+    _store_turned_back(
+        into, token_N * INTO_STRIDE, own_N, key_grad_ND, cos + start, sin + start, token_N, D, BLOCK_D
+    )  # fmt: skip
+    _store(into + K * D, token_N * INTO_STRIDE, own_N, value_grad_ND, D, BLOCK_D)

@@ -61,10 +61,9 @@ class Row:
         self.angles = cos_TE, sin_TE
 
     @cached_property
-    def calls(self) -> tuple[Tensor, Tensor] | None:
+    def calls(self) -> tuple[Tensor, Tensor]:
         """Where each token stands in the calls: an order of their tokens, and the end of each token's part of it."""
-        if self.place_S is None:
-            return None
+        assert self.place_S is not None, "some token is shared"
         sorted_S, order_S = self.place_S.sort(stable=True)
         token_T = torch.arange(len(self.angles[0]), device=self.place_S.device)
         return order_S, torch.searchsorted(sorted_S, token_T, right=True)
@@ -190,24 +189,30 @@ class _Layer:
         return cast(Tensor, out_TH)
 
     def split(self, heads_TX: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys with the places of the whole calls, and their values; queries and keys turned."""
+        """Queries as they are, keys with the places of the whole calls, turned, and their values."""
         num_heads, num_keys, size = self.shape.num_heads, self.shape.num_keys, self.shape.size
         num, place_S = len(heads_TX), self.row.place_S
         first_TAD, rest_TXD = heads_TX.view(num, -1, size).split_with_sizes((num_heads, 2 * num_keys), 1)
-        query_TAD = heads_TX.new_empty(num, num_heads, size)
         both_SXD = heads_TX.new_empty(num if place_S is None else len(place_S), 2 * num_keys, size)
-        self.kernels.turn(first_TAD, *self.row.angles, None, num_heads, query_TAD, 1.0)
-        self.kernels.turn(rest_TXD, *self.row.angles, place_S, num_keys, both_SXD, 1.0)
+        self.kernels.turn(rest_TXD, *self.row.angles, place_S, num_keys, both_SXD)
         key_SKD, value_SKD = both_SXD.split_with_sizes((num_keys, num_keys), 1)
-        return query_TAD, key_SKD, value_SKD
+        return first_TAD, key_SKD, value_SKD
 
-    def split_back(self, query_grad_TAD: Tensor, key_grad_SKD: Tensor, value_grad_SKD: Tensor) -> Tensor:
-        num, num_heads, num_others = len(query_grad_TAD), self.shape.num_heads, 2 * self.shape.num_keys
-        out_TXD = query_grad_TAD.new_empty(num, num_heads + num_others, self.shape.size)
-        first_TAD, rest_TXD = out_TXD.split_with_sizes((num_heads, num_others), 1)
-        self.kernels.turn(query_grad_TAD, *self.row.angles, None, num_heads, first_TAD, -1.0)
-        self.kernels.collect(key_grad_SKD, value_grad_SKD, *self.row.angles, self.row.calls, rest_TXD)
-        return out_TXD.view(num, -1)
+    def seen_back(self, out_grad_TAD: Tensor, seen: _Seen) -> Tensor:
+        """The gradient at queries, keys and values side by side, as they were before they were turned."""
+        row, num_heads, num_others = self.row, self.shape.num_heads, 2 * self.shape.num_keys
+        into_TXD = out_grad_TAD.new_empty(len(out_grad_TAD), num_heads + num_others, self.shape.size)
+        shared = self.attention.attend_back(
+            out_grad_TAD,
+            *(seen.query_TAD, seen.key_SKD, seen.value_SKD, seen.out_TAD, seen.log_sum_KTG),
+            row.angles,
+            row.tiles,
+            self.shape.scale,
+            into_TXD,
+        )
+        if len(row.tiles.shared_U):
+            self.kernels.collect(*shared, *row.angles, row.tiles.shared_U, row.calls, into_TXD[:, num_heads:])
+        return into_TXD
 
     def gated_back(self, grad_TF: Tensor, both_TF: Tensor, above_TR: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The gradient at what was gated, and what came out; nothing where adapters have learned from it on the way,
@@ -225,8 +230,10 @@ class _Layer:
         """The first half: the last layer's addition is made, and attention's own goes to the next half."""
         x_TH, normed_TH = self.norm("input_gain", x_TH, delta_TH)
         heads_TX, normed_low_TR = self.times("qkv", normed_TH)
-        query_TAD, key_SKD, value_SKD = self.split(heads_TX)
-        out_TAD, log_sum_KTG = self.attention.attend(query_TAD, key_SKD, value_SKD, self.row.tiles, self.shape.scale)
+        first_TAD, key_SKD, value_SKD = self.split(heads_TX)
+        out_TAD, log_sum_KTG, query_TAD = self.attention.attend(
+            first_TAD, key_SKD, value_SKD, self.row.angles, self.row.tiles, self.shape.scale
+        )
         delta_TH, out_low_TR = self.times("output", out_TAD.view(len(out_TAD), -1))
         seen = query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG
         return x_TH, delta_TH, _Seen(x_TH, normed_TH, _alone(normed_low_TR), *seen, _alone(out_low_TR))
@@ -236,13 +243,7 @@ class _Layer:
         num = len(grad_TH)
         out_grad_TX, above_TR = self.times_back("output", grad_TH)
         self.learn("output", grad_TH, seen.out_TAD.view(num, -1), seen.out_low_TR, above_TR)
-        grads = self.attention.attend_back(
-            out_grad_TX.view(num, -1, self.shape.size),
-            *(seen.query_TAD, seen.key_SKD, seen.value_SKD, seen.out_TAD, seen.log_sum_KTG),
-            self.row.tiles,
-            self.shape.scale,
-        )
-        heads_grad_TX = self.split_back(*grads)
+        heads_grad_TX = self.seen_back(out_grad_TX.view(num, -1, self.shape.size), seen).view(num, -1)
         normed_grad_TH, above_TR = self.times_back("qkv", heads_grad_TX)
         self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
         if not (goes_on or self.merged.wants("input_gain")):  # the first layer, over embeddings that are frozen

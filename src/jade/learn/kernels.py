@@ -14,6 +14,8 @@ it, P = programs or parts; O and I = a product's outputs and inputs, N = the ran
 
 from __future__ import annotations
 
+from math import e, log2
+
 import torch
 import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
@@ -24,15 +26,18 @@ from jade.learn.launch import Kernel
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
-CALLS_AT_ONCE = 4
+CALLS_AT_ONCE = 8
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
 """What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
 GATE_WIDTH, GATE_RANKS, GATE_TOKENS = 128, 64, 32
-"""The same where a feed-forward part's gradients are made on the way; of ranks these are the most."""
+"""The same where a feed-forward part's gradients are made on the way; of ranks these are the most, and as many as the
+fast products take at least."""
 SLOTS = 264
 """Programs that an H200 works on at once: two on each of its processors, or one where it needs most of a processor's
 memory. Those that make adapters' gradients all take equally long: a few more would take twice as long."""
+MINUS_LOG2_E: tl.constexpr = tl.constexpr(-log2(e))
+"""e^-x is two to the power of x times this."""
 LEAST_DOT = 16
 """The narrowest product there is."""
 PROGRAMS = 1024
@@ -108,7 +113,9 @@ def norm_back(
     """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
     num, width = x_TH.shape
     rows, block = _tile(width)
-    num_programs = min(PROGRAMS, _cdiv(num, rows))
+    # Of half as many rows twice as many programs are at work, and there is no need that they are few.
+    rows = rows if with_gain else max(1, rows // 2)
+    num_programs = min(PROGRAMS, _cdiv(num, rows)) if with_gain else _cdiv(num, rows)
     out_TH = x_TH.new_empty(x_TH.shape)
     part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
     _norm_back(
@@ -160,6 +167,13 @@ def gated(both_TF: Tensor) -> Tensor:
     return out_TF
 
 
+@triton.jit
+def _open_by(wide):  # noqa: ANN001, ANN202
+    """The sigmoid, by five instructions a number where a division and an exponential of base e take twelve."""
+    root = tl.rsqrt(1.0 + tl.exp2(wide * MINUS_LOG2_E))
+    return root * root
+
+
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _gated(  # noqa: ANN202
@@ -171,7 +185,7 @@ def _gated(  # noqa: ANN202
     gate = tl.load(both + row * STRIDE + column, mask=inside, other=0.0)
     value = tl.load(both + row * STRIDE + WIDTH + column, mask=inside, other=0.0)
     wide = gate.to(tl.float32)
-    opened = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
+    opened = (wide * _open_by(wide)).to(gate.dtype).to(tl.float32)
     tl.store(out + row * WIDTH + column, opened * value.to(tl.float32), mask=inside)
 
 
@@ -203,7 +217,7 @@ def _gated_back(  # noqa: ANN202
     value = tl.load(both + row * BOTH_STRIDE + WIDTH + column, mask=inside, other=0.0).to(tl.float32)
     above = tl.load(grad + row * GRAD_STRIDE + column, mask=inside, other=0.0).to(tl.float32)
     wide = gate.to(tl.float32)
-    open_by = tl.sigmoid(wide)
+    open_by = _open_by(wide)
     opened = (wide * open_by).to(gate.dtype).to(tl.float32)
     tl.store(out + place, above * value * open_by * (1.0 + wide * (1.0 - open_by)), mask=inside)
     tl.store(out + place + WIDTH, above * opened, mask=inside)
@@ -214,8 +228,7 @@ def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_
     """The gradient at both halves; what came out is made again only to be multiplied with what adapters' ups made of
     the gradient, which is added to the last rows of the sums, as `add_low_rank` does it. None where ranks are many."""
     (num, width), (parts, num_rows, num_ranks) = grad_TF.shape, sum_PWN.shape
-    ranks = max(LEAST_DOT, _power_of_2(num_ranks))
-    if ranks > GATE_RANKS:
+    if num_ranks > GATE_RANKS:
         return None
     out_TF = both_TF.new_empty(both_TF.shape)
     tiles = _cdiv(width, GATE_WIDTH)
@@ -225,7 +238,7 @@ def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_
         (num,),
         (
             *(width, grad_TF.stride(0), both_TF.stride(0), above_TN.stride(0)),
-            *(num_rows, num_ranks, GATE_WIDTH, ranks, GATE_TOKENS),
+            *(num_rows, num_ranks, GATE_WIDTH, GATE_RANKS, GATE_TOKENS),
         ),
         warps=8,
     )
@@ -239,6 +252,10 @@ def _gated_back_learning(  # noqa: ANN202
     WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
     SUMS: tl.constexpr, N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
+    """The product is taken with what came out as its second factor, which goes there by the processor's shared memory:
+    of a first factor that is turned all would be computed twice, once as it is stored and once as it is multiplied.
+    What only the other gradients need is asked for a step ahead by hand; the compiler does so for a product's factors.
+    """
     column_F, rank_N = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F), tl.arange(0, BLOCK_N)
     share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T
     count = tl.minimum(share, num - tl.program_id(1) * share)
@@ -247,30 +264,38 @@ def _gated_back_learning(  # noqa: ANN202
     both += first * BOTH_STRIDE
     above += first * ABOVE_STRIDE
     out += first * (2 * WIDTH)
-    sum_FN = tl.zeros([BLOCK_F, BLOCK_N], tl.float32)
+    sum_NF = tl.zeros([BLOCK_N, BLOCK_F], tl.float32)
+    next_TF = _load_part(grad, 0, count, column_F, GRAD_STRIDE, WIDTH, BLOCK_T)
     for start in range(0, count, BLOCK_T):
         token_T = start + tl.arange(0, BLOCK_T)
-        inside = (token_T[:, None] < count) & (column_F[None, :] < WIDTH)
-        place = token_T[:, None] * BOTH_STRIDE + column_F[None, :]
-        gate_TF = tl.load(both + place, mask=inside, other=0.0)
-        value_TF = tl.load(both + place + WIDTH, mask=inside, other=0.0).to(tl.float32)
-        grad_TF = tl.load(grad + token_T[:, None] * GRAD_STRIDE + column_F[None, :], mask=inside, other=0.0)
-        above_TN = tl.load(
-            above + token_T[:, None] * ABOVE_STRIDE + rank_N[None, :],
-            mask=(token_T[:, None] < count) & (rank_N[None, :] < N), other=0.0,
-        )  # fmt: skip
-        wide_TF, grad_TF = gate_TF.to(tl.float32), grad_TF.to(tl.float32)
-        open_TF = tl.sigmoid(wide_TF)
+        gate_TF = _load_part(both, start, count, column_F, BOTH_STRIDE, WIDTH, BLOCK_T)
+        value_TF = _load_part(both + WIDTH, start, count, column_F, BOTH_STRIDE, WIDTH, BLOCK_T).to(tl.float32)
+        above_TN = _load_part(above, start, count, rank_N, ABOVE_STRIDE, N, BLOCK_T)
+        grad_TF = next_TF.to(tl.float32)
+        next_TF = _load_part(grad, start + BLOCK_T, count, column_F, GRAD_STRIDE, WIDTH, BLOCK_T)
+        wide_TF = gate_TF.to(tl.float32)
+        open_TF = _open_by(wide_TF)
         opened_TF = (wide_TF * open_TF).to(gate_TF.dtype).to(tl.float32)
+        inside = (token_T[:, None] < count) & (column_F[None, :] < WIDTH)
         to = out + token_T[:, None] * (2 * WIDTH) + column_F[None, :]
         tl.store(to, grad_TF * value_TF * open_TF * (1.0 + wide_TF * (1.0 - open_TF)), mask=inside)
         tl.store(to + WIDTH, grad_TF * opened_TF, mask=inside)
         again_TF = (opened_TF * value_TF).to(gate_TF.dtype)
-        sum_FN = tl.dot(tl.trans(again_TF), above_TN, sum_FN, input_precision="ieee")
+        sum_NF = tl.dot(tl.trans(above_TN), again_TF, sum_NF, input_precision="ieee")
     row_F = SUMS - WIDTH + column_F
     to = total + tl.program_id(1).to(tl.int64) * (SUMS * N) + row_F[:, None] * N + rank_N[None, :]
     inside = (column_F < WIDTH)[:, None] & (rank_N < N)[None, :]
-    tl.store(to, tl.load(to, mask=inside, other=0.0) + sum_FN, mask=inside)
+    tl.store(to, tl.load(to, mask=inside, other=0.0) + tl.trans(sum_NF), mask=inside)
+
+
+@triton.jit
+def _load_part(  # noqa: ANN202
+    source, start, count, column_C, STRIDE: tl.constexpr, WIDTH: tl.constexpr, BLOCK_T: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    """Some columns of some tokens, and zeros where there are none."""
+    token_T = start + tl.arange(0, BLOCK_T)
+    inside = (token_T[:, None] < count) & (column_C[None, :] < WIDTH)
+    return tl.load(source + token_T[:, None] * STRIDE + column_C[None, :], mask=inside, other=0.0)
 
 
 def turn(
@@ -280,7 +305,6 @@ def turn(
     place_S: Tensor | None,
     num_turned: int,
     out_SXD: Tensor,
-    way: float,
 ) -> None:
     """The first heads turned by their tokens' angles, the others as they are; of all tokens, or of those at places."""
     num, num_heads, size = out_SXD.shape
@@ -289,7 +313,7 @@ def turn(
     _turn(
         (_cdiv(num, rows),),
         (heads_TXD, out_SXD, cos_TE, sin_TE, cos_TE if place_S is None else place_S),
-        (num, way),
+        (num,),
         (heads_TXD.stride(0), out_SXD.stride(0), num_heads, num_turned, size // 2, rows, block, place_S is not None),
     )
 
@@ -297,7 +321,7 @@ def turn(
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _turn(  # noqa: ANN202
-    heads, out, cos, sin, places, num, way,  # noqa: ANN001
+    heads, out, cos, sin, places, num,  # noqa: ANN001
     HEADS_STRIDE: tl.constexpr, OUT_STRIDE: tl.constexpr,
     HEADS: tl.constexpr, TURNED: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     GATHERS: tl.constexpr,
@@ -315,7 +339,7 @@ def _turn(  # noqa: ANN202
     one = tl.load(start, mask=inside, other=0.0).to(tl.float32)
     two = tl.load(start + E, mask=inside, other=0.0).to(tl.float32)
     cosine = tl.load(cos + source * E + angle, mask=turns, other=1.0).to(tl.float32)
-    sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32) * way
+    sine = tl.load(sin + source * E + angle, mask=turns, other=0.0).to(tl.float32)
     to = out + row * OUT_STRIDE + head * (2 * E) + angle
     tl.store(to, one * cosine - two * sine, mask=inside)
     tl.store(to + E, two * cosine + one * sine, mask=inside)
@@ -326,22 +350,22 @@ def collect(
     value_grad_SKD: Tensor,
     cos_TE: Tensor,
     sin_TE: Tensor,
-    calls: tuple[Tensor, Tensor] | None,
+    token_U: Tensor,
+    calls: tuple[Tensor, Tensor],
     out_TXD: Tensor,
 ) -> None:
-    """Gradients at keys and values, added up over the calls that share a token, the keys' turned back.
+    """Gradients at keys and values of these tokens, added up over the calls that share them, the keys' turned back.
 
     `calls` says where each token stands in the calls: an order of their tokens, and where each token's part of it ends.
     """
-    num, (num_heads, size) = len(out_TXD), key_grad_SKD.shape[1:]
+    num, (num_heads, size) = len(token_U), key_grad_SKD.shape[1:]
     block = _power_of_2(num_heads * size // 2)
-    rows = max(1, TILE // block // 4)
-    order_S, end_T = (cos_TE, cos_TE) if calls is None else calls
+    rows = max(1, TILE // block // 8)
     _collect(
         (_cdiv(num, rows),),
-        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, order_S, end_T),
+        (key_grad_SKD, value_grad_SKD, out_TXD, cos_TE, sin_TE, token_U, *calls),
         (num,),
-        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE, calls is not None),
+        (out_TXD.stride(0), num_heads, size // 2, rows, block, CALLS_AT_ONCE),
     )
 
 
@@ -353,39 +377,33 @@ def _load_row(grad, place, inside):  # noqa: ANN001, ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _collect(  # noqa: ANN202
-    key_grad, value_grad, out, cos, sin, order, ends, num,  # noqa: ANN001
+    key_grad, value_grad, out, cos, sin, tokens, order, ends, num,  # noqa: ANN001
     OUT_STRIDE: tl.constexpr, K: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    AT_ONCE: tl.constexpr, SHARES: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """A row is a token; columns are as in `_turn`. Neighbours are mostly shared by the same calls: a program goes
     through those of all its tokens side by side, and never has to add up across its threads."""
-    token = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    number = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
     head, angle = column // E, column % E
-    inside = (token < num) & (head < K)
+    token = tl.load(tokens + number, mask=number < num, other=0).to(tl.int64)
+    inside = (number < num) & (head < K)
     within = head * (2 * E) + angle
-    if SHARES:
-        begin = tl.load(ends + token - 1, mask=(token > 0) & (token < num), other=0)
-        end = tl.load(ends + token, mask=token < num, other=0)
-        one = tl.zeros([ROWS, BLOCK], tl.float32)
-        two = tl.zeros([ROWS, BLOCK], tl.float32)
-        left = tl.zeros([ROWS, BLOCK], tl.float32)
-        right = tl.zeros([ROWS, BLOCK], tl.float32)
-        for first in range(0, tl.max(end - begin), AT_ONCE):
-            for more in tl.static_range(AT_ONCE):  # unrolled: their loads wait for the memory together
-                call = begin + first + more
-                here = (call < end) & inside
-                place = tl.load(order + call, mask=call < end, other=0) * (K * 2 * E) + within
-                one += _load_row(key_grad, place, here)
-                two += _load_row(key_grad, place + E, here)
-                left += _load_row(value_grad, place, here)
-                right += _load_row(value_grad, place + E, here)
-    else:
-        place = token * (K * 2 * E) + within
-        one = _load_row(key_grad, place, inside)
-        two = _load_row(key_grad, place + E, inside)
-        left = _load_row(value_grad, place, inside)
-        right = _load_row(value_grad, place + E, inside)
+    begin = tl.load(ends + token - 1, mask=(token > 0) & (number < num), other=0)
+    end = tl.load(ends + token, mask=number < num, other=0)
+    one = tl.zeros([ROWS, BLOCK], tl.float32)
+    two = tl.zeros([ROWS, BLOCK], tl.float32)
+    left = tl.zeros([ROWS, BLOCK], tl.float32)
+    right = tl.zeros([ROWS, BLOCK], tl.float32)
+    for first in range(0, tl.max(end - begin), AT_ONCE):
+        for more in tl.static_range(AT_ONCE):  # unrolled: their loads wait for the memory together
+            call = begin + first + more
+            here = (call < end) & inside
+            place = tl.load(order + call, mask=call < end, other=0) * (K * 2 * E) + within
+            one += _load_row(key_grad, place, here)
+            two += _load_row(key_grad, place + E, here)
+            left += _load_row(value_grad, place, here)
+            right += _load_row(value_grad, place + E, here)
     cosine = tl.load(cos + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     sine = tl.load(sin + token * E + angle, mask=inside, other=0.0).to(tl.float32)
     to = out + token * OUT_STRIDE + within

@@ -4,7 +4,7 @@ A call's queries are counted by row: a row is one token of one of the query head
 of a token follow each other. So a tile holds the tokens of all these heads, keys are read once for all of them, and
 short calls leave less of a tile empty. Tiles are planned on the host, once for all layers, and sent in one piece.
 
-Shapes: P = tiles of a kind, I = numbers that describe one, C = calls.
+Shapes: P = tiles of a kind, I = numbers that describe one, C = calls, U = tokens that several calls see.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from jade.learn.batches import send
 
 NUMBERS = 8
 """Numbers a tile is described by: its first row or key, where its call's queries start and how many they are, the same
-of its keys. The rest is empty: so each description begins where the memory is aligned, and no kernel is compiled
-again because another batch has its descriptions elsewhere."""
+of its keys, and the first of these that no other call sees. The rest is empty: so each description begins where the
+memory is aligned, and no kernel is compiled again because another batch has its descriptions elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,9 @@ class Tiles:
     forward_PI: Tensor
     to_queries_PI: Tensor
     to_keys_PI: Tensor
+    shared_U: Tensor
+    """The row's tokens that several calls see, as whole_bounds and bounds tell: a call shares its beginning with the
+    one before it."""
 
 
 def plan_tiles(
@@ -82,15 +85,22 @@ def plan_tiles(
     order_C = np.argsort(-sizes[1], kind="stable")
     query_start_C, key_start_C = starts[:, :-1][:, order_C]
     num_queries_C, num_keys_C = sizes[:, order_C]
-    calls = query_start_C, num_queries_C, key_start_C, num_keys_C
+    before_C = sizes[1] - sizes[0]
+    after_C = np.append(before_C[1:], 0)
+    alone_C = np.maximum(before_C, after_C)
+    calls = query_start_C, num_queries_C, key_start_C, num_keys_C, alone_C[order_C]
     tables = [
         # The last queries see most keys, and the first keys are seen by most queries.
         _describe(calls, num_queries_C * group, choice.forward.rows, last_first=True),
         _describe(calls, num_queries_C * group, choice.to_queries.rows, last_first=True),
         _describe(calls, num_keys_C, choice.to_keys.keys, last_first=False),
     ]
+    shared_U = _count_up(starts[0, :-1], np.clip(after_C - before_C, 0, sizes[0]))
+    tables.append(np.pad(shared_U, (0, -len(shared_U) % NUMBERS)).astype(np.int32).reshape(-1, NUMBERS))
     parts = send(torch.from_numpy(np.concatenate(tables)), device).split([len(table) for table in tables])
-    return Tiles(bounds, whole_bounds, group, choice, *parts)
+    forward_PI, to_queries_PI, to_keys_PI, shared = parts
+    shared = shared.view(-1)[: len(shared_U)]
+    return Tiles(bounds, whole_bounds, group, choice, forward_PI, to_queries_PI, to_keys_PI, shared)
 
 
 def _describe(
@@ -99,10 +109,15 @@ def _describe(
     """Calls of these sizes, cut into blocks."""
     num_C = -(-size_C // block)
     call_P = np.repeat(np.arange(len(size_C)), num_C)
-    number_P = np.arange(len(call_P)) - np.repeat(num_C.cumsum() - num_C, num_C)
+    number_P = _count_up(np.zeros_like(num_C), num_C)
     if last_first:
         number_P = num_C[call_P] - 1 - number_P
     table_PI = np.zeros((len(call_P), NUMBERS), np.int32)
     for column, numbers_P in enumerate((number_P * block, *(numbers_C[call_P] for numbers_C in calls))):
         table_PI[:, column] = numbers_P
     return table_PI
+
+
+def _count_up(start_C: NDArray[np.int64], num_C: NDArray[np.int64]) -> NDArray[np.int64]:
+    """So many numbers from each start on, one behind the other."""
+    return np.arange(num_C.sum()) + np.repeat(start_C - (num_C.cumsum() - num_C), num_C)
