@@ -18,7 +18,7 @@ from jade.backbone.chat import ChatFormat, common_length
 from jade.backbone.local_job import WORD, Job
 from jade.backbone.local_packing import Admission
 from jade.backbone.local_runner import Runner, draw_for
-from jade.backbone.local_slots import Report
+from jade.backbone.local_slots import Copy, Report
 from jade.backbone.local_standing import Standing
 
 MIN_PREFIX = 8
@@ -240,21 +240,20 @@ class Lane:
         """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now. Who
         was in a slot before may have left the same prefix there."""
         cached = dict.fromkeys(jobs, 0)
-        standing: dict[tuple[int, int], list[int]] = {}
+        standing: list[Copy] = []
         prefixed: dict[tuple[str, int], list[int]] = {}
         for slot, job in jobs.items():
             source = self._standing.find(job.row, but=placed)
             prefix = self._prefixes.get(job.prompt.system)
             if source is not None:
                 cached[slot] = len(job.ids) - 1
-                standing.setdefault((source, cached[slot]), []).append(slot)
+                standing.append((source, slot, cached[slot]))
             elif prefix:
                 cached[slot] = prefix.num_shared(job)
                 if not self._standing.begins_with(slot, prefix.row[: WORD * cached[slot]]):
                     prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
                 self._prefixes.move_to_end(job.prompt.system)
-        for (source, length), group in standing.items():
-            self.slots.copy(source, group, length)
+        self.slots.copy(standing)
         self.slots.fill(
             [(group, self._prefixes[system].kv[:, :, :length]) for (system, length), group in prefixed.items()]
         )

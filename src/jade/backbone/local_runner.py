@@ -93,7 +93,7 @@ class Runner:
         held, state_RE = prefills.replay(slots, torch.from_numpy(words), shape, work)
         real = slice(len(admitted))
         # The head stays outside, so that no graph keeps logits, which are as wide as the vocabulary.
-        return Sheet.of(held, shape).slot_R[real], fused.head(state_RE[real])
+        return held[real], fused.head(state_RE[real])  # the words begin with the slots
 
     def give_up_captures(self) -> None:
         """Give back the memory that only makes the reading of prompts quicker."""
@@ -185,12 +185,7 @@ def _enter(slots: Slots, sheet: Sheet) -> None:
 
 
 def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
-    groups: dict[int, list[Admission]] = {}
-    for one in admitted:
-        if one.twin is not None:
-            groups.setdefault(one.twin, []).append(one)
-    for source, twins in groups.items():
-        slots.copy(source, [twin.slot for twin in twins], twins[0].num_tokens)
+    slots.copy([(one.twin, one.slot, one.num_tokens) for one in admitted if one.twin is not None])
 
 
 def _require_plain_attention(config: Any) -> None:
