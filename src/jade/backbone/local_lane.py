@@ -131,9 +131,7 @@ class Lane:
         allowed: Tensor | None = None
         if self._is_constrained:  # what a constrained job may say next depends on what it said last
             num_steps, allowed = 1, self._allowed([self.jobs.get(slot) for slot in range(num_rows)])
-        for step in range(num_steps):
-            num_positions = min(longest + step, self.slots.num_positions)
-            self._runner.decode(self.slots, num_rows, num_positions, how, allowed)
+        self._runner.decode(self.slots, num_rows, longest, how, allowed, num_steps)
         self._advance(self.jobs, num_steps)
         self._reports.append((dict(self.jobs), self.slots.report(num_rows)))
         self._has_news = True

@@ -106,14 +106,40 @@ class Runner:
 
     @torch.inference_mode()
     def decode(
-        self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None = None
+        self,
+        slots: Slots,
+        num_rows: int,
+        num_positions: int,
+        how: Draw,
+        allowed_BV: Tensor | None = None,
+        num_steps: int = 1,
     ) -> None:
-        """Sample one more token for each of the first `num_rows` slots that is not done."""
+        """Sample so many more tokens for each of the first `num_rows` slots that is not done, or as many as it lacks.
+        The first of them sees `num_positions` at most, each that follows one more."""
+        if self._graphs is not None and self._is_fused and allowed_BV is None:
+            self._decode_at_once(self._graphs, slots, num_rows, how, num_steps)
+            return
+        for step in range(num_steps):
+            self._decode_once(slots, num_rows, min(num_positions + step, slots.num_positions), how, allowed_BV)
+
+    def _decode_at_once(self, graphs: DecodeGraphs, slots: Slots, num_rows: int, how: Draw, num_steps: int) -> None:
+        """Fused kernels look at each row's own length and temperature: one capture serves all, and all the steps. Every
+        launch lets go of the interpreter's lock, and must wait to get it back."""
+        rows, positions = graphs.shape(slots, num_rows, slots.num_positions)
+        how = Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
+
+        def work() -> None:
+            for _ in range(num_steps):
+                self._decode(slots, rows, positions, how, None)
+
+        graphs.replay(slots, (rows, positions, how, num_steps), work)
+
+    def _decode_once(
+        self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None
+    ) -> None:
         if self._graphs is None or allowed_BV is not None:
             return self._decode(slots, num_rows, num_positions, how, allowed_BV)
         rows, positions = self._graphs.shape(slots, num_rows, num_positions)
-        if self._is_fused:  # its kernels look at each row's own length and temperature: one capture serves all
-            positions, how = slots.num_positions, Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
         self._graphs.replay(slots, (rows, positions, how), lambda: self._decode(slots, rows, positions, how, None))
 
     def _decode(self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None) -> None:
