@@ -62,7 +62,7 @@ class Runner:
     def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
         """Read the prompts, and sample the first token of each."""
         slot_B, logits_BV = self._read(slots, admitted)
-        _copy_to_twins(slots, admitted)
+        copy_to_twins(slots, admitted)
         self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
 
     def _read(self, slots: Slots, admitted: Sequence[Admission]) -> tuple[Tensor, Tensor]:
@@ -210,7 +210,7 @@ def _enter(slots: Slots, sheet: Sheet) -> None:
     slots.done.index_fill_(0, sheet.slot_R, False)
 
 
-def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
+def copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
     slots.copy([(one.twin, one.slot, one.num_tokens) for one in admitted if one.twin is not None])
 
 

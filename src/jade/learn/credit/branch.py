@@ -24,8 +24,8 @@ from jade.learn.transitions import Experience
 from jade.types import Trace, Transition
 
 Point: TypeAlias = int
-"""Where a rollout stands: before a prompt, or behind a sequence of calls. By number: a tuple of all the tokens on the way
-would be hashed anew whenever it is looked up."""
+"""Where a rollout stands: before a prompt, or behind a sequence of calls. By number: a tuple of all the tokens on the
+way would be hashed anew whenever it is looked up."""
 Points: TypeAlias = dict[tuple[object, ...], Point]
 """The numbers given so far."""
 START: Point = 0
