@@ -9,6 +9,7 @@ import torch
 from backbone_builders import make_model
 from standin_kernels import plain_flash
 
+from jade.backbone import local_slots
 from jade.backbone.local_attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
 from jade.backbone.local_fused import angles_of, turns_by_length
 from jade.backbone.local_job import as_words
@@ -150,6 +151,30 @@ def test_slots_keep_their_content_when_they_grow_or_move() -> None:
     assert slots.seed[0] == 99
     assert slots.token[0, :4].tolist() == [0, 1, 2, 3]
     assert slots.done[[0, 2]].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("at_once", [1, 2000, local_slots.COPIED_AT_ONCE])
+def test_slots_are_copied_together_and_all_that_was_asked_for_arrives(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(local_slots, "COPIED_AT_ONCE", at_once)
+    slots = Slots(CacheShape(2, 2, 4), CPU, torch.float32)
+    slots.reserve(9, 100, 4)
+    slots.kv.normal_()
+    before = slots.kv.clone()
+    copies = [(0, 3, 40), (1, 4, 3), (0, 5, 40), (2, 6, 90), (1, 7, 1)]
+    slots.copy(copies)
+    for source, target, length in copies:
+        assert torch.equal(slots.kv[:, :, target, :length], before[:, :, source, :length])
+    untouched = [0, 1, 2, 8]
+    assert torch.equal(slots.kv[:, :, untouched], before[:, :, untouched])
+
+
+def test_few_operations_copy_many_slots() -> None:
+    copies = [(slot, 1000 + slot, 200 + slot % 100) for slot in range(500)]
+    assert len(list(local_slots._alike(copies, 10**6))) == 1
+    assert len(list(local_slots._alike([*copies, (0, 2000, 20)], 10**6))) == 2
+    assert all(len(part) * part[0][2] <= 3000 for part in local_slots._alike(copies, 3000))
 
 
 def test_slots_do_not_promise_more_memory_than_there_is() -> None:

@@ -4,6 +4,8 @@ is what the plain way draws."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from backbone_builders import make_model, make_prompt
@@ -11,6 +13,8 @@ from local_builders import KINDS, TOKENIZER, opened
 from standin_kernels import num_replays, read_as_on_a_gpu
 
 from jade.backbone.local import LocalBackbone
+from jade.backbone.local_graphs import DecodeGraphs
+from jade.backbone.local_slots import Slots
 from jade.types import Generation, Sampling
 
 LENGTHS = (1, 3, 22, 40, 22, 5, 60, 2, 22, 22, 41, 9)
@@ -47,6 +51,24 @@ async def test_captured_prefills_draw_what_plain_ones_draw(
         for number in range(3):
             assert_same(await all_of(backbone, number), expected[number])
         assert num_replays(prefills)
+
+
+async def test_steps_between_two_looks_are_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[tuple[Any, ...]] = []
+
+    def replay(graphs: DecodeGraphs, slots: Slots, shape: tuple[Any, ...], step: Callable[[], None]) -> None:
+        replayed.append(shape)
+        step()
+
+    async with opened(inline=True) as plain:
+        expected = await all_of(plain)
+    async with opened(inline=True, fuse=False, steps_per_check=4) as backbone:
+        read_as_on_a_gpu(backbone, monkeypatch)
+        monkeypatch.setattr(DecodeGraphs, "replay", replay)
+        backbone._runner._graphs = DecodeGraphs()
+        assert_same(await all_of(backbone), expected)
+        assert len(replayed) == backbone.counts.decode_steps
+        assert {shape[-1] for shape in replayed} == {4}
 
 
 async def test_new_weights_reach_what_was_captured_before(monkeypatch: pytest.MonkeyPatch) -> None:

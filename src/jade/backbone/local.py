@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from jade.backbone.chat import ChatFormat
 from jade.backbone.local_adapters import copy_weights
+from jade.backbone.local_collector import resume_collector, spare_collector
 from jade.backbone.local_driver import Driver, InlineDriver, ThreadDriver
 from jade.backbone.local_engine import Counts, Engine, Limits
 from jade.backbone.local_job import Job, Ticket
@@ -180,7 +180,7 @@ class LocalBackbone:
         if not self._sharers:
             await self._driver.close()
             if self._runner.device.type == "cuda":
-                gc.unfreeze()
+                resume_collector()
 
     def _require_open(self) -> None:
         if self not in self._sharers:
@@ -208,14 +208,6 @@ def _claim(device: torch.device, threads: int) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
-
-
-def spare_collector() -> None:
-    """Python's collector stops all threads to look at every object there is: a sixth of a second with torch and a model
-    loaded, once in some thousand requests, while a GPU runs out of work. What is here now it need not look at, until
-    a backbone closes."""
-    gc.collect()
-    gc.freeze()
 
 
 def place_model(model: Any, device: torch.device, dtype: torch.dtype) -> None:

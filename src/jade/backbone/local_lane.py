@@ -18,7 +18,7 @@ from jade.backbone.chat import ChatFormat, common_length
 from jade.backbone.local_job import WORD, Job
 from jade.backbone.local_packing import Admission
 from jade.backbone.local_runner import Runner, draw_for
-from jade.backbone.local_slots import Report
+from jade.backbone.local_slots import Copy, Report
 from jade.backbone.local_standing import Standing
 
 MIN_PREFIX = 8
@@ -131,9 +131,7 @@ class Lane:
         allowed: Tensor | None = None
         if self._is_constrained:  # what a constrained job may say next depends on what it said last
             num_steps, allowed = 1, self._allowed([self.jobs.get(slot) for slot in range(num_rows)])
-        for step in range(num_steps):
-            num_positions = min(longest + step, self.slots.num_positions)
-            self._runner.decode(self.slots, num_rows, num_positions, how, allowed)
+        self._runner.decode(self.slots, num_rows, longest, how, allowed, num_steps)
         self._advance(self.jobs, num_steps)
         self._reports.append((dict(self.jobs), self.slots.report(num_rows)))
         self._has_news = True
@@ -240,21 +238,20 @@ class Lane:
         """Fill the first positions of these jobs' slots with what is known of their prompts; how many each has now. Who
         was in a slot before may have left the same prefix there."""
         cached = dict.fromkeys(jobs, 0)
-        standing: dict[tuple[int, int], list[int]] = {}
+        standing: list[Copy] = []
         prefixed: dict[tuple[str, int], list[int]] = {}
         for slot, job in jobs.items():
             source = self._standing.find(job.row, but=placed)
             prefix = self._prefixes.get(job.prompt.system)
             if source is not None:
                 cached[slot] = len(job.ids) - 1
-                standing.setdefault((source, cached[slot]), []).append(slot)
+                standing.append((source, slot, cached[slot]))
             elif prefix:
                 cached[slot] = prefix.num_shared(job)
                 if not self._standing.begins_with(slot, prefix.row[: WORD * cached[slot]]):
                     prefixed.setdefault((job.prompt.system, cached[slot]), []).append(slot)
                 self._prefixes.move_to_end(job.prompt.system)
-        for (source, length), group in standing.items():
-            self.slots.copy(source, group, length)
+        self.slots.copy(standing)
         self.slots.fill(
             [(group, self._prefixes[system].kv[:, :, :length]) for (system, length), group in prefixed.items()]
         )

@@ -62,7 +62,7 @@ class Runner:
     def prefill(self, slots: Slots, admitted: Sequence[Admission], allowed_BV: Tensor | None = None) -> None:
         """Read the prompts, and sample the first token of each."""
         slot_B, logits_BV = self._read(slots, admitted)
-        _copy_to_twins(slots, admitted)
+        copy_to_twins(slots, admitted)
         self._record(slots, slot_B, logits_BV, draw_for([one.sampling for one in admitted]), allowed_BV)
 
     def _read(self, slots: Slots, admitted: Sequence[Admission]) -> tuple[Tensor, Tensor]:
@@ -93,7 +93,7 @@ class Runner:
         held, state_RE = prefills.replay(slots, torch.from_numpy(words), shape, work)
         real = slice(len(admitted))
         # The head stays outside, so that no graph keeps logits, which are as wide as the vocabulary.
-        return Sheet.of(held, shape).slot_R[real], fused.head(state_RE[real])
+        return held[real], fused.head(state_RE[real])  # the words begin with the slots
 
     def give_up_captures(self) -> None:
         """Give back the memory that only makes the reading of prompts quicker."""
@@ -106,14 +106,40 @@ class Runner:
 
     @torch.inference_mode()
     def decode(
-        self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None = None
+        self,
+        slots: Slots,
+        num_rows: int,
+        num_positions: int,
+        how: Draw,
+        allowed_BV: Tensor | None = None,
+        num_steps: int = 1,
     ) -> None:
-        """Sample one more token for each of the first `num_rows` slots that is not done."""
+        """Sample so many more tokens for each of the first `num_rows` slots that is not done, or as many as it lacks.
+        The first of them sees `num_positions` at most, each that follows one more."""
+        if self._graphs is not None and self._is_fused and allowed_BV is None:
+            self._decode_at_once(self._graphs, slots, num_rows, how, num_steps)
+            return
+        for step in range(num_steps):
+            self._decode_once(slots, num_rows, min(num_positions + step, slots.num_positions), how, allowed_BV)
+
+    def _decode_at_once(self, graphs: DecodeGraphs, slots: Slots, num_rows: int, how: Draw, num_steps: int) -> None:
+        """Fused kernels look at each row's own length and temperature: one capture serves all, and all the steps. Every
+        launch lets go of the interpreter's lock, and must wait to get it back."""
+        rows, positions = graphs.shape(slots, num_rows, slots.num_positions)
+        how = Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
+
+        def work() -> None:
+            for _ in range(num_steps):
+                self._decode(slots, rows, positions, how, None)
+
+        graphs.replay(slots, (rows, positions, how, num_steps), work)
+
+    def _decode_once(
+        self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None
+    ) -> None:
         if self._graphs is None or allowed_BV is not None:
             return self._decode(slots, num_rows, num_positions, how, allowed_BV)
         rows, positions = self._graphs.shape(slots, num_rows, num_positions)
-        if self._is_fused:  # its kernels look at each row's own length and temperature: one capture serves all
-            positions, how = slots.num_positions, Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
         self._graphs.replay(slots, (rows, positions, how), lambda: self._decode(slots, rows, positions, how, None))
 
     def _decode(self, slots: Slots, num_rows: int, num_positions: int, how: Draw, allowed_BV: Tensor | None) -> None:
@@ -184,13 +210,8 @@ def _enter(slots: Slots, sheet: Sheet) -> None:
     slots.done.index_fill_(0, sheet.slot_R, False)
 
 
-def _copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
-    groups: dict[int, list[Admission]] = {}
-    for one in admitted:
-        if one.twin is not None:
-            groups.setdefault(one.twin, []).append(one)
-    for source, twins in groups.items():
-        slots.copy(source, [twin.slot for twin in twins], twins[0].num_tokens)
+def copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
+    slots.copy([(one.twin, one.slot, one.num_tokens) for one in admitted if one.twin is not None])
 
 
 def _require_plain_attention(config: Any) -> None:

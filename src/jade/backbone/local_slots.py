@@ -8,10 +8,10 @@ S = slots, P = positions, K = key-value heads, D = head size, M = new tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -32,6 +32,12 @@ GRAINS = (1, 128, 32)
 """Slots, positions and new tokens are reserved in multiples of these."""
 MEMORY_SHARE = 0.6
 """Of the memory that is free, what growing keys and values may take (the old ones live until they are copied)."""
+
+COPIED_AT_ONCE = 1 << 30
+"""Bytes of keys and values that are copied between slots by one operation."""
+
+Copy: TypeAlias = tuple[int, int, int]
+"""From which slot to which, and how many positions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +108,14 @@ class Slots:
         values = 2 * shape.num_layers * shape.num_kv_heads * shape.head_size * slots * positions
         return values * self._dtype.itemsize <= MEMORY_SHARE * free_memory(self._device)
 
-    def copy(self, source: int, targets: Sequence[int], num_positions: int) -> None:
-        """Give the first keys and values of one slot to others."""
-        self.fill([(targets, self.kv[:, :, source, :num_positions])])
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Give the first keys and values of slots to others; no slot is both. Together, since each operation costs the
+        host more than copying costs a GPU: a few positions too many, which nobody reads before they are written."""
+        held = _in_words(self.kv)
+        for part in _alike(copies, COPIED_AT_ONCE // (self.kv[:, :, 0, 0].numel() * self.kv.itemsize)):
+            sources, targets, lengths = zip(*part, strict=True)
+            source, target = sent(torch.tensor((sources, targets)), self._device)
+            held[:, :, target, : max(lengths)] = held[:, :, source, : max(lengths)]
 
     def fill(self, groups: Sequence[tuple[Sequence[int], Tensor]]) -> None:
         """Begin the slots of each group with the same keys and values [layer, 2, position, K, D]."""
@@ -173,6 +184,20 @@ class Slots:
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on a device, without waiting for what the device is doing."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def _alike(copies: Sequence[Copy], most_positions: int) -> Iterator[list[Copy]]:
+    """Copies to be made as one, as long as the longest of them: not twice as long as any needs, and no more positions
+    than given, since they stand in memory once more on their way."""
+    part: list[Copy] = []
+    for copy in sorted(copies, key=lambda copy: -copy[2]):
+        longest = part[0][2] if part else 0
+        if part and (2 * copy[2] < longest or (len(part) + 1) * longest > most_positions):
+            yield part
+            part = []
+        part.append(copy)
+    if part:
+        yield part
 
 
 def _in_words(kv: Tensor) -> Tensor:

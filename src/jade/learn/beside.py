@@ -16,7 +16,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -124,12 +124,26 @@ class Line:
 
 
 @dataclass
+class Room:
+    """A file of memory that stays mapped: a new mapping would have to find all its pages again, which takes longer than
+    to copy what is in them."""
+
+    flat_N: Tensor | None = None
+
+    def of(self, file: Path, size: int, dtype: torch.dtype) -> Tensor:
+        if self.flat_N is None or len(self.flat_N) != size:
+            self.flat_N = torch.from_file(str(file), shared=True, size=size, dtype=dtype)
+        return self.flat_N
+
+
+@dataclass
 class Shelf:
     """Where weights lie for the other process: a file that both have mapped, made when it is known how large."""
 
     folder: Path
     dtype: torch.dtype
     layout: Layout = ()
+    room: Room = field(default_factory=Room)
 
     @property
     def file(self) -> Path:
@@ -140,11 +154,7 @@ class Shelf:
         self.layout = tuple((name, weight.shape) for name, weight in named)
         # Together first: one way from the device instead of hundreds.
         flat_N = torch.cat([weight.to(self.dtype).reshape(-1) for _, weight in named])
-        mapped(self.file, len(flat_N), self.dtype).copy_(flat_N)
-
-
-def mapped(file: Path, size: int, dtype: torch.dtype) -> Tensor:
-    return torch.from_file(str(file), shared=True, size=size, dtype=dtype)
+        self.room.of(self.file, len(flat_N), self.dtype).copy_(flat_N)
 
 
 @dataclass(frozen=True)
@@ -263,6 +273,7 @@ class _Desk:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
+        self._room = Room()
 
     async def ready(self) -> None:
         return None
@@ -274,7 +285,7 @@ class _Desk:
         shared = self._crew.cast.shared
         if not isinstance(shared, Learns):
             return
-        flat_N = mapped(file, sum(shape.numel() for _, shape in layout), dtype)
+        flat_N = self._room.of(file, sum(shape.numel() for _, shape in layout), dtype)
         parts = flat_N.split([shape.numel() for _, shape in layout])
         named = [(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)]
         await shared.update_weights(named, version)

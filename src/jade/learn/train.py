@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from jade.backbone.local_collector import resume_collector, spare_collector
 from jade.config import Config, SamplingConfig
 from jade.engine.effort import draw_prices, effort_of
 from jade.engine.record import dump_trace
@@ -90,8 +91,15 @@ class Run:
 
     async def train(self, minutes: float | None = None) -> Progress:
         """Iterate until all is done or the time is up; a checkpoint is there in either case."""
-        async with self._ahead:
-            return await self._train(minutes)
+        on_gpu = self.learner.policy.device.type == "cuda"
+        if on_gpu:  # once more: the policy was loaded after the sampler, or its sampler lives in another process
+            spare_collector()
+        try:
+            async with self._ahead:
+                return await self._train(minutes)
+        finally:
+            if on_gpu:
+                resume_collector()
 
     async def _train(self, minutes: float | None) -> Progress:
         await self._begin()

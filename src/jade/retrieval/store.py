@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +20,7 @@ from jade.types import Passage
 
 PASSAGES = "passages.jsonl"
 STARTS = "passages.starts.npy"
+ROWS_KEPT = 8192
 
 
 class PassageWriter:
@@ -66,6 +68,8 @@ class PassageStore:
         self._starts = np.load(folder / STARTS, mmap_mode="r")
         with (folder / PASSAGES).open("rb") as file:
             self._lines = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        # Rollouts of a question find the same passages again and again; and equal texts that are one are compared fast.
+        self._row = lru_cache(maxsize=ROWS_KEPT)(self._read)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -85,9 +89,11 @@ class PassageStore:
         return Passage(fields.get("own", fields["id"]), fields["title"], fields["text"], fields["source"])
 
     def __iter__(self) -> Iterator[Passage]:
-        return (self.passage(row) for row in range(len(self)))
+        for row in range(len(self)):
+            fields = self._read(row)
+            yield Passage(fields["id"], fields["title"], fields["text"], fields["source"])
 
-    def _row(self, row: int) -> dict[str, Any]:
+    def _read(self, row: int) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(self._lines[self._starts[row] : self._starts[row + 1]])
         return fields
 

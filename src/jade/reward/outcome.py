@@ -6,6 +6,8 @@ generation gets exactly one reward, tools get none, and a trace that ended in an
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from jade.config import RewardConfig
 from jade.reward.metrics import exact_match, f1, is_yes_no
 from jade.types import Effort, Malformed, Reward, Step, Trace
@@ -28,8 +30,14 @@ def outcome(trace: Trace) -> float:
     """F1 of the final answer; exact match where the gold answer is yes or no; 0 when the question failed."""
     if trace.error is not None:
         return 0.0
-    score = exact_match if is_yes_no(trace.question.answers) else f1
-    return score(trace.answer, trace.question.answers)
+    return _score(trace.answer, trace.question.answers)
+
+
+@lru_cache(maxsize=4096)
+def _score(answer: str, golds: tuple[str, ...]) -> float:
+    """Kept, since figures, rewards and alarms all ask for it, and rollouts of a question often answer alike."""
+    score = exact_match if is_yes_no(golds) else f1
+    return score(answer, golds)
 
 
 def cost(trace: Trace, cfg: RewardConfig) -> float:

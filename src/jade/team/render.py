@@ -16,7 +16,7 @@ _MARKER = re.compile(r"<(?=[|｜]|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_tu
 """Where the special tokens of the common chat templates begin or end: `<|im_end|>`, `</s>`, `[INST]`, …"""
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def quote(text: str, max_words: int | None = None) -> str:
     """Foreign text on one line, without anything a chat template would take for its own."""
     words = _MARKER.sub(r"\g<0> ", text).split()

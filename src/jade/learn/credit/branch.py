@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,8 +23,12 @@ from jade.learn.credit.group import team_rewards
 from jade.learn.transitions import Experience
 from jade.types import Trace, Transition
 
-Point = tuple[object, ...]
-"""Where a rollout stands: before a prompt, or behind a sequence of calls."""
+Point: TypeAlias = int
+"""Where a rollout stands: before a prompt, or behind a sequence of calls. By number: a tuple of all the tokens on the
+way would be hashed anew whenever it is looked up."""
+Points: TypeAlias = dict[tuple[object, ...], Point]
+"""The numbers given so far."""
+START: Point = 0
 
 
 @dataclass(frozen=True)
@@ -60,23 +65,25 @@ def _company(transition: Transition, crossings: Crossings) -> set[str]:
 def _crossings(experience: Experience) -> Crossings:
     rollouts: dict[tuple[str, Point], set[str]] = defaultdict(set)
     ways: dict[tuple[str, str], tuple[Point, ...]] = {}
+    points_known: Points = {(): START}
     groups = {transition.trace: transition.group for transition in experience.transitions}
     for name, group in groups.items():
-        for step, points in _walk(experience.traces[name]):
+        for step, points in _walk(experience.traces[name], points_known):
             ways[name, step] = points
             for point in points:
                 rollouts[group, point].add(name)
     return Crossings(rollouts, ways)
 
 
-def _walk(trace: Trace) -> Iterator[tuple[str, tuple[Point, ...]]]:
+def _walk(trace: Trace, known: Points) -> Iterator[tuple[str, tuple[Point, ...]]]:
     """Each call's points: its prompt, then the calls before it, and ever fewer of them."""
-    behind: list[Point] = [()]
+    behind = [START]
     for step in trace.steps:
         if step.generation is None:
             continue
-        yield step.id, (("before", step.role, step.generation.prompt_ids), *reversed(behind))
-        behind.append((*behind[-1], (step.role, step.generation.token_ids)))
+        before = known.setdefault(("before", step.role, step.generation.prompt_ids), len(known))
+        yield step.id, (before, *reversed(behind))
+        behind.append(known.setdefault(("behind", behind[-1], step.role, step.generation.token_ids), len(known)))
 
 
 def _mean(rewards: Sequence[float]) -> float:
