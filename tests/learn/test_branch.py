@@ -83,6 +83,13 @@ def test_the_same_prompt_counts_more_than_the_way_to_it() -> None:
     assert found[2] == pytest.approx(1.0), "beside the one rollout with the same prompt, not beside the third"
 
 
+def test_rewards_are_added_up_in_the_order_of_the_rollouts() -> None:
+    """Not in that of a set, which a resumed run would have otherwise."""
+    rewards = [float(reward) for reward in np.random.default_rng(0).random(16)]
+    found = advantages(rollouts(*((reward, [("P", 1, WHOLE)]) for reward in rewards)))
+    assert found == [own - float(np.mean(rewards[:n] + rewards[n + 1 :])) for n, own in enumerate(rewards)]
+
+
 def test_what_frozen_roles_did_still_tells_the_ways_apart() -> None:
     experience = rollouts(
         (1.0, [("P", 1, SPLIT), ("AG", 5, 90)]),

@@ -35,7 +35,8 @@ START: Point = 0
 class Crossings:
     """Which rollouts of each question came by a point, and how each call got to where it was made."""
 
-    rollouts: Mapping[tuple[str, Point], set[str]]
+    rollouts: Mapping[tuple[str, Point], Mapping[str, None]]
+    """In the order of the traces: sums over a set would differ in the last digit from one process to the next."""
     ways: Mapping[tuple[str, str], tuple[Point, ...]]
     """By trace and step: the points that it stood at, the closest one first."""
 
@@ -53,17 +54,17 @@ def branch(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) 
     return Credit(spread(advantages, values), spread(returns, values))
 
 
-def _company(transition: Transition, crossings: Crossings) -> set[str]:
+def _company(transition: Transition, crossings: Crossings) -> list[str]:
     """The other rollouts to compare with: those at the closest point where there are any."""
     for point in crossings.ways[transition.trace, transition.step]:
-        others = crossings.rollouts[transition.group, point] - {transition.trace}
+        others = [name for name in crossings.rollouts[transition.group, point] if name != transition.trace]
         if others:
             return others
-    return set()
+    return []
 
 
 def _crossings(experience: Experience) -> Crossings:
-    rollouts: dict[tuple[str, Point], set[str]] = defaultdict(set)
+    rollouts: dict[tuple[str, Point], dict[str, None]] = defaultdict(dict)
     ways: dict[tuple[str, str], tuple[Point, ...]] = {}
     points_known: Points = {(): START}
     groups = {transition.trace: transition.group for transition in experience.transitions}
@@ -71,7 +72,7 @@ def _crossings(experience: Experience) -> Crossings:
         for step, points in _walk(experience.traces[name], points_known):
             ways[name, step] = points
             for point in points:
-                rollouts[group, point].add(name)
+                rollouts[group, point][name] = None
     return Crossings(rollouts, ways)
 
 
