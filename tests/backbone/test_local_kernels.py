@@ -21,6 +21,8 @@ from jade.backbone.local_fused import FusedDecoder
 from jade.backbone.local_graphs import PrefillGraphs
 from jade.backbone.local_job import as_words
 from jade.backbone.local_packing import Admission, Sheet, pack
+from jade.backbone.local_sampling import Draw, draw_tokens, uniforms
+from jade.backbone.local_slots import CacheShape, Slots
 from jade.types import Sampling
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
@@ -69,7 +71,7 @@ def assert_close(found: Tensor, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("prompts", PROMPTS.values(), ids=PROMPTS.keys())
-@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (2, 1, 32), (1, 7, 16)])
+@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (2, 1, 32), (2, 7, 16)])
 @pytest.mark.parametrize("padded", [False, True])
 def test_prompts_see_what_the_formula_says(
     seeing: ModuleType, prompts: tuple[tuple[int, int], ...], num_kv: int, group: int, size: int, padded: bool
@@ -100,7 +102,7 @@ def angles(num_positions: int, size: int) -> tuple[Tensor, Tensor]:
     return turn_PD.cos().to(DEVICE, WIDTH), turn_PD.sin().to(DEVICE, WIDTH)
 
 
-@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (2, 1, 32), (1, 7, 16)])
+@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (2, 1, 32), (2, 7, 16)])
 def test_a_new_token_is_turned_stored_and_sees_all_before_it(
     seeing: ModuleType, num_kv: int, group: int, size: int
 ) -> None:
@@ -121,7 +123,7 @@ def test_a_new_token_is_turned_stored_and_sees_all_before_it(
     assert torch.equal(kv_2SPKD[:, 8:], before[:, 8:])  # done, and beyond the rows
 
 
-@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (1, 7, 16)])
+@pytest.mark.parametrize(("num_kv", "group", "size"), [(3, 3, 64), (1, 7, 16), (2, 7, 64)])
 def test_prompts_are_turned_by_their_positions_and_stored_in_their_slots(
     kernels: ModuleType, num_kv: int, group: int, size: int
 ) -> None:
@@ -134,6 +136,33 @@ def test_prompts_are_turned_by_their_positions_and_stored_in_their_slots(
     found_NHD = kernels.turn_and_store(*about, group * num_kv)
     assert_close(found_NHD, expected_NHD)
     assert_close(kv_2SPKD, expected_kv)
+
+
+@pytest.mark.parametrize("vocabulary", [50, 2049, 49_152, 151_936])
+def test_tokens_are_drawn_from_vocabularies_of_any_size(kernels: ModuleType, vocabulary: int) -> None:
+    """Of one block, of many, and with a last one that is not full; also its first token and its last."""
+    num = 8
+    slots = Slots(CacheShape(1, 1, 8), DEVICE, WIDTH)
+    slots.reserve(num, 8, 32)
+    every = torch.arange(num, device=DEVICE)
+    slots.seed.copy_(977 * every - 5)
+    slots.num_sampled.copy_(every % 5)
+    slots.limit.fill_(9)
+    slots.done.copy_(every == num - 1)
+    slots.temperature.copy_(torch.tensor([1.0, 0.7, 0.0, 1.0] * 2))
+    logits_BV = 3 * some(num, vocabulary)
+    for row, token in ((0, 0), (2, vocabulary // 2), (3, -1), (6, 7)):  # one each that is drawn whatever the number
+        logits_BV[row, token] = 60.0
+    step_B = slots.num_sampled.clone()
+    uniform_B = uniforms(slots.seed, step_B)
+    token_B, logp_B = draw_tokens(logits_BV.double(), slots.temperature, slots.top_p, uniform_B, Draw.MIXED)
+    kernels.draw_and_record(logits_BV, every, slots, torch.tensor([vocabulary - 1, 1], device=DEVICE))
+    busy = every[:-1]
+    assert slots.token[every, step_B].tolist() == [*token_B[busy].tolist(), 0]
+    torch.testing.assert_close(slots.logp[busy, step_B[busy]], logp_B[busy].float(), atol=1e-4, rtol=1e-5)
+    assert token_B[[0, 2, 3, 6]].tolist() == [0, vocabulary // 2, vocabulary - 1, 7]
+    assert bool(slots.done[3])
+    assert slots.num_sampled.tolist() == [*(step_B[busy] + 1).tolist(), int(step_B[-1])]
 
 
 @pytest.mark.skipif(not INTERPRETS, reason="a GPU has tests of the whole in test_local_cuda")

@@ -149,7 +149,7 @@ def assert_close(found: tuple[Tensor, ...], expected: tuple[Tensor, ...], tolera
         assert float((one.double() - other).norm()) <= tolerance * float(other.norm()), name
 
 
-@pytest.mark.parametrize(("group", "size"), [(3, 64), (1, 32), (3, 8)])
+@pytest.mark.parametrize(("group", "size"), [(3, 64), (1, 32), (3, 8), (7, 16)])
 @pytest.mark.parametrize("kind", CALLS)
 def test_attention_follows_its_formula(
     kernels: ModuleType, kind: str, group: int, size: int, monkeypatch: pytest.MonkeyPatch
@@ -163,13 +163,14 @@ def test_attention_follows_its_formula(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("num_keys", "group"), [(3, 3), (2, 7)], ids=["SmolLM2-135M", "Qwen2.5-0.5B"])
 def test_attention_with_the_blocks_of_a_real_update(
-    kernels: ModuleType, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    kernels: ModuleType, num_keys: int, group: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if dtype == torch.float32 and not INTERPRETS:
         pytest.skip("on a GPU the update is in bfloat16")
     calls = ((150, 150), (33, 180), (1, 148), (70, 70))
-    inputs = some_inputs(calls, 3, 3, 64, dtype)
+    inputs = some_inputs(calls, num_keys, group, 64, dtype)
     expected = formula(*inputs, calls, 0.125)
     poison(monkeypatch)
     assert_close(run_kernels(kernels, inputs, calls, 0.125, CHOICE), expected, TOLERANCE[dtype])

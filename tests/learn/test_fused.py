@@ -7,7 +7,8 @@ asked for before anything loaded it (`make kernel-test`), or by a GPU.
 from __future__ import annotations
 
 import contextlib
-from types import ModuleType
+from collections.abc import Mapping
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import fused_formulas
@@ -27,6 +28,14 @@ from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
+QWEN = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+}
+"""The widths of Qwen2.5-0.5B."""
 PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,), (5, 6, 7, 8))
 
 
@@ -51,11 +60,13 @@ def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(fused, "DEVICES", ("cpu",))
 
 
-def make_policy(kind: str = "Llama", *, rank: int = 0, **settings: Any) -> Policy:
+def make_policy(
+    kind: str = "Llama", *, rank: int = 0, sizes: Mapping[str, int] = MappingProxyType({}), **settings: Any
+) -> Policy:
     cfg = PolicyConfig.model_validate(
         {"adapt": "lora" if rank else "full", "lora_rank": max(1, rank), "critic": "none", "fuse": True, **settings}
     )
-    model = make_model(kind)
+    model = make_model(kind, **sizes)
     if rank:
         model = policy._with_new_adapter(model, cfg)
     torch.manual_seed(4)
@@ -108,6 +119,14 @@ def test_fused_layers_say_and_teach_the_same(kind: str, rank: int, share: bool) 
     assert len(ours._fused) == 1
     assert lean._fused == []
     assert_same(teach(lean, make_batches(share=share)), teach(ours, make_batches(share=share)))
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_layers_as_wide_as_a_real_model_say_and_teach_the_same() -> None:
+    """Widths that fill no tile, seven query heads a key head, and as many ranks as are trained."""
+    lean, ours = (make_policy("Qwen2", rank=32, sizes=QWEN, fuse=fuse) for fuse in (False, True))
+    batches = make_batches(share=True)
+    assert_same(teach(lean, batches), teach(ours, batches, at_once=True))
 
 
 @pytest.mark.usefixtures("on_cpu")

@@ -19,7 +19,7 @@ def plan(group: int) -> Tiles:
     return plan_tiles(bounds, whole_bounds, group, torch.device("cpu"), CHOICE)
 
 
-@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("group", [1, 3, 7])
 def test_every_row_and_every_key_is_in_one_tile(group: int) -> None:
     tiles = plan(group)
     kinds = ((tiles.forward_PI, 32, group, 1), (tiles.to_queries_PI, 16, group, 1), (tiles.to_keys_PI, 32, 1, 3))
