@@ -50,7 +50,7 @@ bench: $(VENV)/ready-dev ## Run the benchmarks that need no GPU (minutes)
 
 .PHONY: kernel-test
 kernel-test: $(VENV)/ready-dev .venvs/triton/ready ## Test the GPU kernels without a GPU, by Triton's interpreter
-	PYTHONPATH=.venvs/triton TRITON_INTERPRET=1 $(BIN)/python -m pytest -W ignore tests/backbone/test_local_kernels.py tests/learn/test_fused.py tests/learn/test_attention_kernels.py tests/learn/test_likelihood.py $(ARGS)
+	PYTHONPATH=.venvs/triton TRITON_INTERPRET=1 $(BIN)/python -m pytest -n $(WORKERS) -W ignore tests/backbone/test_local_kernels.py tests/learn/test_fused.py tests/learn/test_attention_kernels.py tests/learn/test_likelihood.py $(ARGS)
 
 # Beside the environment and not in it: torch would take it for a compiler that it may use. Interpreters of before 3.8
 # stumble over numbers of today's numpy.
