@@ -14,7 +14,7 @@ BASH = shutil.which("bash") or ""
 pytestmark = pytest.mark.skipif(not BASH, reason="no bash on this machine")
 REAL = ("env", "dirname", "bash", "sh")
 """Commands that the script may really use."""
-CHECKS = ["make lint", "make test"]
+CHECKS = ["make lint", "make test", "make kernel-test"]
 APT = "apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10"
 BRINGING = [
     f"{APT} update",
