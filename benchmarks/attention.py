@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,9 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from device_profile import REPEATS, milliseconds_of
 from torch import Tensor
 
-from jade.learn.tiles import CHOICE, Blocks, Choice, Tiles, plan_tiles
+from jade.backbone.local_blocks import Blocks
+from jade.learn.tiles import CHOICE, Choice, Tiles, plan_tiles
 
 VARIANTS = {
     "forward": (
@@ -51,7 +52,6 @@ VARIANTS = {
     ),
 }
 """Beside those of `CHOICE`. By kernel, as `Choice` names them. None spills registers on an H200, for heads of 64."""
-REPEATS = 20
 SEED = 0
 
 
@@ -120,20 +120,6 @@ def make_row(name: str, options: argparse.Namespace) -> Row:
     grad_TAD, query_TAD = (some(bounds[-1], options.heads, options.size) for _ in range(2))
     key_SKD, value_SKD = both_SXD[:, : options.keys], both_SXD[:, options.keys :]
     return Row(name, bounds, whole_bounds, grad_TAD, query_TAD, key_SKD, value_SKD, options.size**-0.5)
-
-
-def milliseconds_of(work: Callable[[], object]) -> float:
-    """The median of several, after a first one that also compiles."""
-    work()
-    torch.cuda.synchronize()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        work()
-        mark.record()
-    torch.cuda.synchronize()
-    took: list[float] = [start.elapsed_time(end) for start, end in pairwise(marks)]
-    return statistics.median(took)
 
 
 def measure_flash(row: Row) -> tuple[dict[str, float], tuple[Tensor, ...]]:

@@ -1,19 +1,36 @@
-"""What a GPU did while something ran: its slowest kinds of kernels, and when it had nothing to do."""
+"""How long a GPU takes for something, which kernels are slowest meanwhile, and when it has nothing to do."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 SLOWEST = 12
+REPEATS = 20
 LONG_GAP = 1e6
 """Nanoseconds for which a device waits because the host did not come in time, not because launches take their time."""
 Span = tuple[str, int, int]
 """What ran, and from when to when, in nanoseconds."""
+
+
+def milliseconds_of(work: Callable[[], object]) -> float:
+    """The median of several, after a first one that also compiles."""
+    work()
+    torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    took: list[float] = [start.elapsed_time(end) for start, end in pairwise(marks)]
+    return statistics.median(took)
 
 
 def profiled(work: Callable[[], Any]) -> dict[str, Any]:

@@ -13,18 +13,15 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from jade.backbone.local_attention import PIECE
+from jade.backbone.local_blocks import Blocks
 from jade.backbone.local_job import as_words
 from jade.backbone.local_packing import Admission, Sheet, pack
 from jade.types import Sampling
-
-if TYPE_CHECKING:
-    from jade.backbone.local_attention_kernels import Blocks
 
 SIZES = {
     "prompts": ((64, 64, 4, 3), (64, 64, 4, 2), (64, 128, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2)),
@@ -54,8 +51,6 @@ def milliseconds(work: Callable[[int], object]) -> float:
 
 
 def try_all(name: str, work: Callable[[Blocks, int], object]) -> None:
-    from jade.backbone.local_attention_kernels import Blocks
-
     for sizes in SIZES[name]:
         blocks = Blocks(*sizes)
         try:

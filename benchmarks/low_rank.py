@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-from collections.abc import Callable, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 
 import torch
+from device_profile import milliseconds_of
 from torch import Tensor
 
-REPEATS = 20
 BANDWIDTH = 4.8e12
 """Bytes a second, as an H200 is said to do."""
 VARIANTS: tuple[Mapping[str, int], ...] = (
@@ -35,19 +33,6 @@ VARIANTS: tuple[Mapping[str, int], ...] = (
     {"GATE_WIDTH": 256, "GATE_TOKENS": 16},
 )
 """Changes to the constants that are set."""
-
-
-def milliseconds_of(work: Callable[[], object]) -> float:
-    """The median of several, after a first one that also compiles."""
-    work()
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS + 1)]
-    marks[0].record()
-    for mark in marks[1:]:
-        work()
-        mark.record()
-    torch.cuda.synchronize()
-    took: list[float] = [start.elapsed_time(end) for start, end in pairwise(marks)]
-    return statistics.median(took)
 
 
 def some(*shape: int) -> Tensor:

@@ -15,7 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from jade.learn.tiles import CHOICE, Blocks, Choice, plan_tiles
+from jade.backbone.local_blocks import Blocks
+from jade.learn.tiles import CHOICE, Choice, plan_tiles
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 SMALL = Choice(forward=Blocks(16, 16, 4, 2), to_queries=Blocks(16, 32, 4, 2), to_keys=Blocks(32, 16, 4, 2))

@@ -7,7 +7,8 @@ from itertools import accumulate, pairwise
 import pytest
 import torch
 
-from jade.learn.tiles import Blocks, Choice, Tiles, plan_tiles
+from jade.backbone.local_blocks import Blocks
+from jade.learn.tiles import Choice, Tiles, plan_tiles
 
 CALLS = ((5, 5), (1, 70), (33, 40), (0, 9), (100, 100))
 """Queries and keys of each."""

@@ -12,7 +12,6 @@ that are worked at once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log2
 
 import torch
@@ -20,20 +19,11 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
+from jade.backbone.local_blocks import Blocks
 from jade.backbone.local_kernels import block_for
 
 LOG2_E = log2(torch.e)
 """Weights are powers of two, which is what the hardware takes: scores are scaled to that."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """How much a program takes at once, and how the compiler is to lay it out."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
 
 
 PROMPTS = Blocks(rows=64, keys=64, warps=4, stages=3)

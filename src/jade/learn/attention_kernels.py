@@ -22,8 +22,9 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
+from jade.backbone.local_blocks import Blocks
 from jade.learn.launch import Kernel
-from jade.learn.tiles import NUMBERS, Blocks, Tiles
+from jade.learn.tiles import NUMBERS, Tiles
 
 LEAST_WIDTH = 16
 """The narrowest product there is; narrower heads are filled up with zeros."""

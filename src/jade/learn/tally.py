@@ -34,7 +34,6 @@ class Tally:
         found_KN = torch.stack([*(getattr(loss, f"{name}_N") for name in TRACKED), torch.ones_like(loss.policy_N)])
         self._sum_KR += sum_by_role(found_KN, role_N, len(self.roles))
         self._last_kl += loss.approx_kl_N.sum()
-
         self._num_last += len(loss.approx_kl_N)
         self._num_whole += batch.whole_bounds[-1]
         self._num_run += batch.bounds[-1]

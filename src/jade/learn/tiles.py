@@ -17,23 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from jade.backbone.local_blocks import Blocks
 from jade.learn.batches import send
 
 NUMBERS = 8
 """Numbers a tile is described by: its first row or key, where its call's queries start and how many they are, the same
 of its keys, and the first of these that no other call sees. The rest is empty: so each description begins where the
 memory is aligned, and no kernel is compiled again because another batch has its descriptions elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocks:
-    """How much a program takes at once, and how the compiler is to lay it out."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-    """Steps of the inner loop whose numbers are on their way at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
