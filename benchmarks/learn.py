@@ -139,7 +139,7 @@ def measure_update(
     )
     policy = load_policy(BackboneConfig(model=str(model), device=options.device), cfg.policy)
     learner = Learner(policy, cfg)
-    first, *rest = (timed_update(learner, experience, number) for number in range(3))
+    first, *rest = (timed_update(learner, experience, number) for number in range(5))
     best = min(rest, key=lambda figures: figures["seconds_update"])
     seconds, tokens = best["seconds_update"], best["update_tokens"]
     return {

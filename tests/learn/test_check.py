@@ -97,6 +97,13 @@ def test_a_question_that_is_measured_on_may_not_be_trained_on(
     refused(sound | {"learn": sound["learn"] | {measured: [str(same)]}}, rf"learn\.questions: .* learn\.{measured}")
 
 
+def test_questions_for_yes_or_no_can_be_left_out(sound: dict[str, Any], tmp_path: Path) -> None:
+    guessed = write_questions(tmp_path / "guessed.jsonl", "Is Emma a novel?", "Is Dubliners one?", answer="No")
+    for yes_no, expected in ((True, [2, 2]), (False, [2, 0])):
+        learn = sound["learn"] | {"questions": [*sound["learn"]["questions"], str(guessed)], "yes_no": yes_no}
+        assert [len(file) for file in check_training(Config.model_validate(sound | {"learn": learn})).train] == expected
+
+
 def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp_path: Path) -> None:
     same = write_questions(tmp_path / "other.jsonl", "who wrote EMMA", answer="Austen")
     learn = sound["learn"] | {"held_out": [str(same)], "overlap": "drop"}

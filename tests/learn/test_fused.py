@@ -312,7 +312,10 @@ def test_gates_of_any_size_open_and_close() -> None:
     """Also where e to their power is more than a float32 holds."""
     kernels, both, grad = real_kernels(), 100 * some(5, 48), some(5, 24)
     torch.testing.assert_close(kernels.gated(both), fused_formulas.gated(both), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(kernels.gated_back(grad, both), fused_formulas.gated_back(grad, both))
+    # A GPU's own exponential is a few last places off.
+    torch.testing.assert_close(
+        kernels.gated_back(grad, both), fused_formulas.gated_back(grad, both), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:

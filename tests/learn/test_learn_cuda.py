@@ -175,7 +175,7 @@ def test_an_update_of_many_steps_waits_for_the_device_no_more_often_than_one_of_
             finally:
                 torch.cuda.set_sync_debug_mode("default")
         waits.append(sum("synchronizing" in str(one.message) for one in said))
-    assert waits[0] == waits[1]
+    assert waits[1] <= waits[0]
 
 
 @pytest.mark.parametrize("of_entropy", [0.0, -0.3])

@@ -125,6 +125,18 @@ async def test_some_planner_examples_may_say_other_plans_and_nothing_else_change
     assert len(changed) / sum(example.prompt.role == "P" for example in gold) == pytest.approx(0.5, abs=0.15)
 
 
+async def test_a_planner_may_be_taught_to_split_nothing_and_nothing_else_changes() -> None:
+    crew = make_crew(Config(), ScriptedBackbone(str))
+    gold, whole = await lessons_through(crew), await lessons_through(crew, Plans(one_round=True))
+    assert [example.prompt for example in gold] == [example.prompt for example in whole]
+    assert {other.prompt.role for one, other in zip(gold, whole, strict=True) if one.reply != other.reply} == {"P"}
+    assert {example.reply for example in whole if example.prompt.role == "P"} == {"<workflow>R,AG</workflow>"}
+    some = await lessons_through(crew, Plans(one_round=True, others=0.5))
+    assert {example.reply for example in some if example.prompt.role == "P"} == {
+        f"<workflow>{plan}</workflow>" for plan in TRIED
+    }
+
+
 @pytest.mark.parametrize(
     ("prices", "split"),
     [(None, True), (Effort(0.9, 0.9), True), (Effort(1.2, 0.5), True), (Effort(1.1, 1.1), False)],

@@ -132,6 +132,9 @@ class LearnConfig(Section):
     question, so that a team can be trained on what its warm start has not seen."""
     per_file: int = Field(0, ge=0)
     """At most this many questions from each file; 0 takes all."""
+    yes_no: bool = True
+    """Also learn from questions for yes or no. A reader that cannot tell earns more by always saying what is right more
+    often in the questions it learns from, and loses where that is the other one."""
     balance: bool = False
     """Draw evenly from the question files, whatever their sizes."""
     iterations: int = Field(100, ge=0)

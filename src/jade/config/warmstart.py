@@ -24,9 +24,10 @@ class WarmstartConfig(Section):
     """At most this many questions from each file; 0 takes all."""
     passes: int = Field(1, ge=1)
     """How often the oracle team works each question, each time by another plan where several are good."""
-    plan_by: Literal["search", "hops"] = "search"
+    plan_by: Literal["search", "hops", "none"] = "search"
     """Which questions the planner is taught to split, where gold says that they have several hops but not which:
-    `search` leaves those whole whose own words find the answer, `hops` splits them all."""
+    `search` leaves those whole whose own words find the answer, `hops` splits them all. `none` teaches it to split
+    nothing, over executors that are taught to all the same: what pays is left to training."""
     split_gain: float = Field(1.0, gt=0.0, le=1.0)
     """What a split is taken to gain in F1: with a `reward.dial` the planner is taught to leave a question whole at
     prices at which splitting costs more. At 1 only prices that no answer could pay back are too dear."""

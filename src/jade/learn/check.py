@@ -17,6 +17,7 @@ from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
+from jade.reward.metrics import is_yes_no
 from jade.team.team import Team, build_team
 from jade.types import Question
 
@@ -48,6 +49,8 @@ def check_training(config: Config) -> Material:
     train = read_question_files("learn.questions", learn.questions, learn.per_file, learn.part)
     dev = read_question_files("learn.dev", learn.dev)
     held_out = read_question_files("learn.held_out", learn.held_out)
+    if not learn.yes_no:
+        train = [[question for question in file if not is_yes_no(question.answers)] for file in train]
     train = _apart(config, train, dev, held_out)
     return Material(team, train, [file[: learn.dev_questions] for file in dev])
 

@@ -73,7 +73,7 @@ async def collect(
         for lesson in course.lessons
     ]
     cfg = config.warmstart
-    plans = Plans(cfg.plan_by == "hops", cfg.other_plans, cfg.split_gain)
+    plans = Plans(cfg.plan_by == "hops", cfg.plan_by == "none", cfg.other_plans, cfg.split_gain)
     taught: list[list[Example]] = [[] for _ in lessons]
     waiting = iter(enumerate(lessons))
 

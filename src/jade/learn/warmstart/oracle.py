@@ -24,7 +24,8 @@ from jade.team.dialogue import SEARCHER
 from jade.team.team import Team
 from jade.types import Effort, Generation, Observation, Prompt, Role, Sampling
 
-SOLVING = {"R,AG": 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
+PLAINEST = "R,AG"
+SOLVING = {PLAINEST: 4, "R,DS,AG": 3, "QR,R,AG": 1, "QR,R,DS,AG": 2}
 """How often each plan that solves in one round is taught, where it is legal: all are good, and all stay alive."""
 TRIED: tuple[str, ...] = (Role.SERIAL, Role.PARALLEL, *SOLVING)
 """The plans that a warm start may show in place of the gold one: every way to search, split or not."""
@@ -49,9 +50,10 @@ def watch(team: Team) -> WatchedTeam:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What the planner is taught: which questions to split, and how often it is shown another plan than that."""
+    """What the planner is taught: which questions to split (none in `one_round`), and how often it is shown another plan than that."""
 
     by_hops: bool = False
+    one_round: bool = False
     others: float = 0.0
     split_gain: float = 1.0
 
@@ -116,9 +118,10 @@ class Oracle:
 
     def _varied(self, gold: str, seen: Observation) -> str:
         """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""
-        others = [text for plan in TRIED if plan in seen.legal and (text := _written(plan)) != gold]
+        taught = _written(PLAINEST) if self._plans.one_round and PLAINEST in seen.legal else gold
+        others = [text for plan in TRIED if plan in seen.legal and (text := _written(plan)) != taught]
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question, "other"))
-        return str(draw.choice(others)) if others and draw.random() < self._plans.others else gold
+        return str(draw.choice(others)) if others and draw.random() < self._plans.others else taught
 
     async def _is_found_at_once(self, seen: Observation) -> bool:
         """Where gold data has a type but no hops, a question whose own words find the answer is best left whole."""
