@@ -15,7 +15,7 @@ from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import read_journal
 
 GOOD = {"reward": 0.5, "malformed": 0.1, "top_plan": 0.6}
-STAYING = ("loss", "breakdown", "babble")
+STAYING = ("loss", "breakdown", "babble", "frozen and saved")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -93,8 +93,9 @@ class CreditConfig(Section):
 class GuardConfig(Section):
     max_kl: float = Field(0.5, gt=0.0)
     """Nats a token by which the policy may leave the one that sampled, seen in an update's last mini-batch."""
-    min_entropy: float = Field(0.0, ge=0.0)
-    """Nats a token below which the policy is called frozen."""
+    min_entropy: float = Field(1e-4, ge=0.0)
+    """Nats a token below which the policy is called frozen. Trained teams were never seen below 0.016; rollouts at a
+    temperature near 0 may need less."""
     max_entropy: float = Field(8.0, gt=0.0)
     """Nats a token above which the policy is called noise."""
     max_failed: float = Field(0.5, ge=0.0, le=1.0)
