@@ -95,9 +95,18 @@ def test_without_a_memory_nothing_is_unusual() -> None:
 
 
 @pytest.mark.parametrize("kl", [1.0, math.nan, math.inf])
-def test_a_divergence_out_of_bounds_or_not_finite_is_an_alarm(kl: float) -> None:
+@pytest.mark.parametrize("name", ["last_kl", "kl_after"])
+def test_a_divergence_out_of_bounds_or_not_finite_is_an_alarm(name: str, kl: float) -> None:
     with pytest.raises(Alarm, match="kl"):
-        Guard(GuardConfig()).judge_update({"last_kl": kl, "entropy": 1.0})
+        Guard(GuardConfig()).judge_update({"last_kl": 0.0, "kl_after": 0.0, "entropy": 1.0, name: kl})
+
+
+async def test_an_only_step_that_is_far_too_long_is_seen_though_its_mini_batch_came_before_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    settings = {"ppo": {"learning_rate": 0.3, "minibatches": 1}, "guard": {"max_kl": 0.5, "patience": 1}}
+    with pytest.raises(TrainingStopped, match=r"iteration 0: kl: moved .* nats a token from the sampler"):
+        await make_run(make_config(tiny_model, {"learn": settings}), tmp_path).train()
 
 
 def test_the_memory_reaches_back_only_so_far() -> None:

@@ -80,7 +80,7 @@ async def test_a_run_that_was_rolled_back_and_then_killed_equals_one_that_was_no
     await make_run(make_config(tiny_model, {"learn": {"iterations": 1}}), tmp_path / "bold").train()
     (bold,) = read_journal(tmp_path / "bold", "iteration")
     # A step that the guard calls too long; half of it is not.
-    bounds = {"guard": {"max_kl": 0.9 * bold["last_kl"]}, "checkpoint_every": 2}
+    bounds = {"guard": {"max_kl": 0.9 * bold["kl_after"]}, "checkpoint_every": 2}
     config = make_config(tiny_model, {"learn": bounds})
     await make_run(config, tmp_path / "through").train()
     assert [row["event"] for row in read_journal(tmp_path / "through", "guard")] == ["kl"]

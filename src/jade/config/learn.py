@@ -92,7 +92,8 @@ class CreditConfig(Section):
 
 class GuardConfig(Section):
     max_kl: float = Field(0.5, gt=0.0)
-    """Nats a token by which the policy may leave the one that sampled, seen in an update's last mini-batch."""
+    """Nats a token by which the policy may leave the one that sampled: in an update's last mini-batch before its step
+    (`last_kl`), and on a sample of the calls after all steps (`kl_after`)."""
     min_entropy: float = Field(1e-4, ge=0.0)
     """Nats a token below which the policy is called frozen. Trained teams were never seen below 0.016; rollouts at a
     temperature near 0 may need less."""

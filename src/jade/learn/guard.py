@@ -3,7 +3,7 @@
 | event | seen in |
 |---|---|
 | not finite | the update's loss or gradient (raised by the optimiser's steps) |
-| kl | the update's last mini-batch: the policy moved too far from the one that sampled |
+| kl | the update, before its last step and after it: the policy moved too far from the one that sampled |
 | entropy | the update: the policy froze, or became noise |
 | failures | the rollout: questions ended in errors, which teaches nothing |
 | format | the rollout: the malformed share rose far over its recent mean |
@@ -59,9 +59,11 @@ class Guard:
 
     def judge_update(self, figures: Mapping[str, float]) -> None:
         """Raises an alarm when the update went too far."""
-        kl, entropy = figures.get("last_kl", 0.0), figures.get("entropy")
-        if not kl <= self._cfg.max_kl:
-            raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
+        # The last mini-batch is seen before its own step, so that it never shows what that step, or an only one, did.
+        for kl in (figures.get("last_kl", 0.0), figures.get("kl_after", 0.0)):
+            if not kl <= self._cfg.max_kl:
+                raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
+        entropy = figures.get("entropy")
         if entropy is not None and not self._cfg.min_entropy <= entropy <= self._cfg.max_entropy:
             bounds = f"{self._cfg.min_entropy:g} to {self._cfg.max_entropy:g}"
             raise Alarm("entropy", f"{entropy:.3g} nats a token, allowed are {bounds}")
