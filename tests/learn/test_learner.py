@@ -278,6 +278,24 @@ def test_what_a_critic_or_another_term_learns_from_is_not_left_out(
 
 
 @pytest.mark.parametrize(
+    ("ppo", "kept"),
+    [
+        ({"role_entropy": {"P": 0.1}}, {"P"}),
+        ({"role_entropy": {"P": 0.0}}, set()),
+        ({"entropy_weight": 0.1, "role_entropy": {"P": 0.0}}, {"AG"}),
+        ({"entropy_weight": 0.1}, {"P", "AG"}),
+    ],
+)
+def test_of_rollouts_that_earned_the_same_the_roles_with_an_entropy_bonus_still_learn(
+    tiny_model: Path, ppo: dict[str, object], kept: set[str]
+) -> None:
+    even = [make_transition(f"e{n // 2}", f"s{n}", ("P", "AG")[n % 2], outcome=1.0, first_id=9 + n) for n in range(8)]
+    figures = make_learner(tiny_model, WITHOUT_CRITIC | {"ppo": ppo}).update(make_experience(even), iteration=0, seed=0)
+    assert figures["left_out"] == 1 - len(kept) / 2
+    assert {name.partition("/")[2] for name in figures if name.startswith("tokens/")} == kept
+
+
+@pytest.mark.parametrize(
     ("decay", "expected"), [("none", [0.5, 1.0, 1.0, 1.0, 1.0]), ("linear", [0.5, 0.775, 0.55, 0.325, 0.1])]
 )
 def test_a_decaying_step_size_falls_evenly_to_a_tenth_in_the_last_iteration(decay: str, expected: list[float]) -> None:

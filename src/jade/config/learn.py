@@ -85,7 +85,8 @@ class CreditConfig(Section):
     """`group` only: divide by the group's standard deviation as well."""
     skip_even: bool = True
     """`group` and `branch`: leave a question out of the update when all its rollouts earned exactly the same, format
-    included; not where a critic, `entropy_weight` or a divergence would still learn from it."""
+    included; not where a critic or a divergence would still learn from it, nor the calls of roles that have an entropy
+    bonus."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 

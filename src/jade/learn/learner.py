@@ -164,8 +164,10 @@ class Learner:
 
     def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
         ppo = self.cfg.ppo
-        alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
-        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone)
+        alone = self.policy.value_head is None and ppo.kl_weight == 0
+        roles = {call.role for call in experience.transitions}
+        bonus_roles = {role for role in roles if ppo.role_entropy.get(role, ppo.entropy_weight) > 0}
+        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone, bonus_roles=bonus_roles)
 
     def _gather(
         self,
