@@ -10,6 +10,7 @@ from learn_runs import make_config
 from jade.config import Config, load_config
 from jade.errors import ConfigError
 from jade.learn.check import check_training
+from jade.learn.checkpoint import FILES
 from jade.learn.open import claim, differences
 from jade.learn.questions import QuestionStream, read_question_file
 
@@ -108,10 +109,29 @@ def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Pat
     config = make_config(tiny_model)
     claim(config, tmp_path, resume=False)
     (tmp_path / "checkpoints" / "step-000000").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step-000000" / "state.json").write_text("{}")
+    for name in FILES:
+        (tmp_path / "checkpoints" / "step-000000" / name).touch()
     with pytest.raises(ConfigError, match="--resume"):
         claim(config, tmp_path, resume=False)
     claim(config, tmp_path, resume=True)
+
+
+def test_settings_are_never_half_there(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, longer = (make_config(tiny_model, {"learn": {"iterations": number}}) for number in (3, 99))
+    claim(config, tmp_path, resume=False)
+    write = Path.write_text
+
+    def write_half(path: Path, text: str, **how: Any) -> int:
+        write(path, text[: len(text) // 2], **how)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    with pytest.raises(OSError, match="disk is full"):
+        claim(longer, tmp_path, resume=True)
+    monkeypatch.undo()
+    assert load_config(tmp_path / "config.toml") == config
+    claim(longer, tmp_path, resume=True)
+    assert load_config(tmp_path / "config.toml") == longer
 
 
 def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) -> None:
