@@ -105,6 +105,22 @@ def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp
     assert [question.text for question in material.train[0]] == ["Who wrote Ulysses?"]
 
 
+@pytest.mark.parametrize("balance", [False, True])
+def test_a_file_that_the_overlap_empties_is_refused_by_name(
+    sound: dict[str, Any], tmp_path: Path, balance: bool
+) -> None:
+    train = [*sound["learn"]["questions"], str(write_questions(tmp_path / "leaky.jsonl", "Who wrote Persuasion?"))]
+    same = write_questions(tmp_path / "other.jsonl", "who wrote PERSUASION")
+    learn = {"questions": train, "held_out": [str(same)], "overlap": "drop", "balance": balance}
+    refused(sound | {"learn": sound["learn"] | learn}, r"learn\.overlap: every question of .*leaky\.jsonl")
+
+
+def test_a_file_of_which_the_part_holds_nothing_is_refused_by_name(sound: dict[str, Any]) -> None:
+    (path,) = sound["learn"]["questions"]
+    learn = sound["learn"] | {"part": [0.0, 1e-9]}
+    refused(sound | {"learn": learn}, rf"learn\.part: \[0, 1e-09\] holds no question of {path}")
+
+
 def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:
     config = make_config(tiny_model)
     claim(config, tmp_path, resume=False)
