@@ -113,4 +113,28 @@ def test_the_memory_reaches_back_only_so_far() -> None:
     guard = Guard(GuardConfig(window=2))
     for reward in (0.0, 1.0, 1.0):
         guard.remember(GOOD | {"reward": reward, "something": 1.0})
-    assert guard.recent == [GOOD | {"reward": 1.0}] * 2
+    assert guard.recent == [GOOD | {"reward": 1.0, "least_malformed": GOOD["malformed"]}] * 2
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("rise", [0.09, 0.02])
+def test_a_malformed_share_that_rises_slowly_is_an_alarm_as_well(window: int, rise: float) -> None:
+    guard = Guard(GuardConfig(window=window))
+    for iteration in range(100):
+        figures = GOOD | {"malformed": min(1.0, 0.05 + rise * iteration)}
+        if figures["malformed"] > 0.05 + 0.3:
+            # What is remembered goes through a checkpoint as often as a run is resumed.
+            guard = Guard(GuardConfig(window=window), guard.recent)
+            with pytest.raises(Alarm, match=r"format: .* at best 5%"):
+                guard.judge_rollout(figures)
+            return
+        guard.judge_rollout(figures)
+        guard.remember(figures)
+
+
+def test_a_malformed_share_that_falls_and_swings_a_little_is_no_alarm() -> None:
+    guard = Guard(GuardConfig())
+    for iteration in range(50):
+        figures = GOOD | {"malformed": max(0.0, 0.9 - 0.1 * iteration) + 0.1 * (iteration % 2)}
+        guard.judge_rollout(figures)
+        guard.remember(figures)

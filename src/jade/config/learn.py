@@ -106,7 +106,8 @@ class GuardConfig(Section):
     """Share of the calls and searches that may fail (out of memory, say). Their questions go on by fallbacks and are
     learned from as if nothing had happened: so a few are too many. Those that a budget refuses are not counted."""
     malformed_rise: float = Field(0.3, gt=0.0)
-    """Rise of the malformed share over its recent mean that is called an explosion."""
+    """Rise of the malformed share over the lowest that its recent mean has been, sudden or slow, that is called an
+    explosion."""
     collapse_share: float = Field(0.98, gt=0.0, le=1.0)
     """Share of one workflow that is called a collapse when the reward drops as well."""
     collapse_drop: float = Field(0.05, ge=0.0)
