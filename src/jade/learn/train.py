@@ -119,7 +119,7 @@ class Run:
             self.progress = self.checkpoints.load(newest, self.learner.policy, self.learner.optimiser)
             self.guard.recent = [dict(figures) for figures in self.progress.recent]
             self.learner.scale = self.progress.scale
-        self.journal.cut_back(self.progress.journal_bytes)
+        self.journal.cut_back(self.progress.journal_bytes, self.progress.iteration)
         await publish(self.learner.policy, self.crew, self.progress.iteration)
         if newest is None:
             await self._measure()
