@@ -41,6 +41,12 @@ class Question:
     context: tuple[str, ...] = ()
     """Earlier turns of a conversation, oldest first; the rewriter may use them."""
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from every other. An id alone does not: datasets number their questions alike, and two files of
+        one name are one dataset."""
+        return self.dataset, self.id, self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -287,5 +293,5 @@ class Transition:
     reward: Reward
     policy_version: int = 0
     group: str = ""
-    """Transitions of rollouts of the same question share a group."""
+    """Transitions of rollouts of the same question at the same prices share a group."""
     advantage: float = 0.0

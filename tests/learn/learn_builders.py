@@ -1,8 +1,9 @@
-"""Builders of traces and transitions for the tests of learning."""
+"""Builders of traces and transitions for the tests of learning, and a removal that is cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from jade.learn.transitions import Experience
 from jade.types import Action, Generation, Malformed, Node, Observation, Question, Reward, Step, Trace, Transition
@@ -63,3 +64,14 @@ def make_transition(
 
 def make_experience(transitions: Sequence[Transition], traces: Sequence[Trace] = ()) -> Experience:
     return Experience(tuple(transitions), {trace.id: trace for trace in traces})
+
+
+class Killed(BaseException):
+    """Ends a run where it stands, as a signal would."""
+
+
+def lose_one_file(place: Path, ignore_errors: bool = False) -> None:
+    """A removal that is cut off after its first file."""
+    if place.exists():
+        (place / "policy.safetensors").unlink()
+        raise Killed

@@ -37,17 +37,26 @@ ANSWERS = {question.text: question.answers[0] for question in small_world().ques
 
 
 class FaultyLearner(Learner):
-    """Spoils itself right before the update of one iteration, as often as told."""
+    """Spoils itself right before the update of one iteration, or behind the one before it, as often as told."""
 
-    def __init__(self, config: Config, spoil: Callable[[Learner], None], *, at: int, times: int) -> None:
+    def __init__(
+        self, config: Config, spoil: Callable[[Learner], None], *, at: int, times: int, saved: bool = False
+    ) -> None:
         super().__init__(load_policy(config.backbone, config.learn.policy, config.seed), config.learn)
-        self._spoil, self._at, self._times = spoil, at, times
+        self._spoil, self._at, self._times, self._saved = spoil, at, times, saved
 
     def update(self, experience: Experience, *, iteration: int, seed: int) -> dict[str, float]:
+        if not self._saved:
+            self._spoil_at(iteration)
+        figures = super().update(experience, iteration=iteration, seed=seed)
+        if self._saved:
+            self._spoil_at(iteration + 1)
+        return figures
+
+    def _spoil_at(self, iteration: int) -> None:
         if iteration == self._at and self._times:
             self._times -= 1
             self._spoil(self)
-        return super().update(experience, iteration=iteration, seed=seed)
 
 
 @torch.no_grad()
@@ -134,23 +143,29 @@ class Fault:
     bad: Callable[[Prompt], str] | None = None
     learn: Mapping[str, Any] = field(default_factory=dict)
     back: int = AT
-    """The iteration that a rollback goes back to: behind the weights that sampled a bad rollout."""
+    """The iteration that a rollback goes back to: behind weights that sampled badly or were found frozen or noise."""
+    saved: bool = False
+    """Whether the weights are spoiled behind an update: a checkpoint holds them, and rollouts are sampled by them."""
 
     @property
     def name(self) -> str:
         return self.injected.partition(":")[0]
 
 
+FROZEN = {"guard": {"max_kl": 1e9}}
+"""Only the entropy is bounded from below, as it is by default."""
+NOISE = {"guard": {"max_entropy": 5.72, "max_kl": 1e9}}
+
 FAULTS = (
     Fault("not finite", "loss: a weight becomes NaN", "the loss (loss nan", lose_a_weight),
     Fault("not finite", "gradient: one is infinite, the loss is not", "the gradient", break_the_gradient),
     Fault("kl", "leap: noise on all weights", "moved", leap, learn={"guard": {"max_kl": 0.5}}),
+    Fault("entropy", "frozen: logits times 500", "0", become_certain, learn=FROZEN, back=AT - 1),
+    Fault("entropy", "noise: logits times 0", "5.72", become_noise, learn=NOISE, back=AT - 1),
     Fault(
-        "entropy", "frozen: logits times 500", "0", become_certain, learn={"guard": {"min_entropy": 1.0, "max_kl": 1e9}}
+        "entropy", "frozen and saved: a checkpoint's too", "0", become_certain, learn=FROZEN, back=AT - 1, saved=True
     ),
-    Fault(
-        "entropy", "noise: logits times 0", "5.72", become_noise, learn={"guard": {"max_entropy": 5.72, "max_kl": 1e9}}
-    ),
+    Fault("entropy", "noise and saved: a checkpoint's too", "5.72", become_noise, learn=NOISE, back=AT - 1, saved=True),
     Fault("failures", "breakdown: every call of the model raises", "100% of the questions", bad=break_down),
     Fault("failures", "shortage: every call of the planner raises", "33% of the calls", bad=run_short),
     Fault("format", "babble: every output is malformed", "100% of the outputs", bad=babble, back=AT - 1),
@@ -182,7 +197,7 @@ class Aftermath:
 async def run_with(fault: Fault, model: Path, folder: Path, *, times: int) -> Aftermath:
     """A run of a few iterations that the fault strikes so often, always at the same point."""
     config = make_config(model, {"learn": merge({"iterations": ITERATIONS}, fault.learn)})
-    learner = FaultyLearner(config, fault.spoil or (lambda learner: None), at=AT, times=times)
+    learner = FaultyLearner(config, fault.spoil or (lambda learner: None), at=AT, times=times, saved=fault.saved)
     backbone = TurningScript(fault.bad, at=AT, times=times) if fault.bad else None
     log = io.StringIO()
     run = make_run(config, folder, backbone=backbone, learner=learner, spectator=Lines(Console(file=log, width=200)))

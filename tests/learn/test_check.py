@@ -10,6 +10,7 @@ from learn_runs import make_config
 from jade.config import Config, load_config
 from jade.errors import ConfigError
 from jade.learn.check import check_training
+from jade.learn.checkpoint import FILES
 from jade.learn.open import claim, differences
 from jade.learn.questions import QuestionStream, read_question_file
 
@@ -111,14 +112,49 @@ def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp
     assert [question.text for question in material.train[0]] == ["Who wrote Ulysses?"]
 
 
+@pytest.mark.parametrize("balance", [False, True])
+def test_a_file_that_the_overlap_empties_is_refused_by_name(
+    sound: dict[str, Any], tmp_path: Path, balance: bool
+) -> None:
+    train = [*sound["learn"]["questions"], str(write_questions(tmp_path / "leaky.jsonl", "Who wrote Persuasion?"))]
+    same = write_questions(tmp_path / "other.jsonl", "who wrote PERSUASION")
+    learn = {"questions": train, "held_out": [str(same)], "overlap": "drop", "balance": balance}
+    refused(sound | {"learn": sound["learn"] | learn}, r"learn\.overlap: every question of .*leaky\.jsonl")
+
+
+def test_a_file_of_which_the_part_holds_nothing_is_refused_by_name(sound: dict[str, Any]) -> None:
+    (path,) = sound["learn"]["questions"]
+    learn = sound["learn"] | {"part": [0.0, 1e-9]}
+    refused(sound | {"learn": learn}, rf"learn\.part: \[0, 1e-09\] holds no question of {path}")
+
+
 def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:
     config = make_config(tiny_model)
     claim(config, tmp_path, resume=False)
     (tmp_path / "checkpoints" / "step-000000").mkdir(parents=True)
-    (tmp_path / "checkpoints" / "step-000000" / "state.json").write_text("{}")
+    for name in FILES:
+        (tmp_path / "checkpoints" / "step-000000" / name).touch()
     with pytest.raises(ConfigError, match="--resume"):
         claim(config, tmp_path, resume=False)
     claim(config, tmp_path, resume=True)
+
+
+def test_settings_are_never_half_there(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, longer = (make_config(tiny_model, {"learn": {"iterations": number}}) for number in (3, 99))
+    claim(config, tmp_path, resume=False)
+    write = Path.write_text
+
+    def write_half(path: Path, text: str, **how: Any) -> int:
+        write(path, text[: len(text) // 2], **how)
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Path, "write_text", write_half)
+    with pytest.raises(OSError, match="disk is full"):
+        claim(longer, tmp_path, resume=True)
+    monkeypatch.undo()
+    assert load_config(tmp_path / "config.toml") == config
+    claim(longer, tmp_path, resume=True)
+    assert load_config(tmp_path / "config.toml") == longer
 
 
 def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn_builders import make_experience, make_transition
+from learn_builders import Killed, lose_one_file, make_experience, make_transition
 from safetensors.torch import load_file
 
 from jade.config import BackboneConfig, LearnConfig
@@ -78,6 +78,42 @@ def test_what_was_cut_off_in_writing_does_not_count(tiny_model: Path, tmp_path: 
     assert iteration_of(newest) == 1
     checkpoints.save(learner.policy, learner.optimiser, Progress(2))
     assert not (tmp_path / ".partial-step-000002").exists()
+
+
+@pytest.mark.parametrize("how", ["saved again", "dropped", "forgotten"])
+def test_what_was_cut_off_in_removing_does_not_count_and_is_cleared_away(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    learner, checkpoints = make_learner(tiny_model), Checkpoints(tmp_path, keep=2)
+
+    def save(iteration: int) -> None:
+        checkpoints.save(learner.policy, learner.optimiser, Progress(iteration))
+
+    save(1)
+    save(2)
+    removals = {
+        "saved again": lambda: save(2),
+        "dropped": lambda: checkpoints.drop_after(1),
+        "forgotten": lambda: save(3),
+    }
+    monkeypatch.setattr("shutil.rmtree", lose_one_file)
+    with pytest.raises(Killed):
+        removals[how]()
+    monkeypatch.undo()
+    left = {"saved again": [1], "dropped": [1], "forgotten": [2, 3]}[how]
+    assert [iteration_of(place) for place in checkpoints.all()] == left
+    for place in checkpoints.all():
+        checkpoints.load(place, learner.policy, learner.optimiser)
+    save(4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-{n:06d}" for n in (left[-1], 4)]
+
+
+def test_a_checkpoint_that_has_lost_a_file_does_not_count(tiny_model: Path, tmp_path: Path) -> None:
+    learner, checkpoints = make_learner(tiny_model), Checkpoints(tmp_path)
+    for iteration in (1, 2):
+        place = checkpoints.save(learner.policy, learner.optimiser, Progress(iteration))
+    (place / "policy.safetensors").unlink()
+    assert [iteration_of(place) for place in checkpoints.all()] == [1]
 
 
 def test_going_back_behind_an_iteration_finds_the_newest_before_it(tiny_model: Path, tmp_path: Path) -> None:

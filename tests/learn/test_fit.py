@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from jade.config import Config
 from jade.errors import TrainingStopped
 from jade.learn.journal import read_journal
 from jade.learn.policy import load_policy
+from jade.learn.show import Silent
 from jade.learn.warmstart.examples import TokenExample
 from jade.learn.warmstart.fit import Fit, schedule
 
@@ -58,6 +60,24 @@ def test_a_fit_killed_between_checkpoints_repeats_what_was_lost(tiny_model: Path
     resumed.train()
     for one, other in zip(through.policy.parameters(), resumed.policy.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+class Killed(Silent):
+    """Ends a fit at a line of its journal, as a signal would."""
+
+    def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_fit_killed_before_its_first_checkpoint_writes_every_line_once(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_fit_config(tiny_model, epochs=14, checkpoint_every=100)
+    killed = make_fit(config, tmp_path)
+    killed.spectator = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    assert [row["iteration"] for row in read_journal(tmp_path, "fit")] == [20]
+    make_fit(config, tmp_path).train()
+    assert [row["iteration"] for row in read_journal(tmp_path, "fit")] == [20, 40, 42]
 
 
 def test_the_step_size_rises_and_falls_to_a_tenth() -> None:

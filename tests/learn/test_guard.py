@@ -15,7 +15,7 @@ from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import read_journal
 
 GOOD = {"reward": 0.5, "malformed": 0.1, "top_plan": 0.6}
-STAYING = ("loss", "breakdown", "babble")
+STAYING = ("loss", "breakdown", "babble", "frozen and saved")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -95,13 +95,46 @@ def test_without_a_memory_nothing_is_unusual() -> None:
 
 
 @pytest.mark.parametrize("kl", [1.0, math.nan, math.inf])
-def test_a_divergence_out_of_bounds_or_not_finite_is_an_alarm(kl: float) -> None:
+@pytest.mark.parametrize("name", ["last_kl", "kl_after"])
+def test_a_divergence_out_of_bounds_or_not_finite_is_an_alarm(name: str, kl: float) -> None:
     with pytest.raises(Alarm, match="kl"):
-        Guard(GuardConfig()).judge_update({"last_kl": kl, "entropy": 1.0})
+        Guard(GuardConfig()).judge_update({"last_kl": 0.0, "kl_after": 0.0, "entropy": 1.0, name: kl})
+
+
+async def test_an_only_step_that_is_far_too_long_is_seen_though_its_mini_batch_came_before_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    settings = {"ppo": {"learning_rate": 0.3, "minibatches": 1}, "guard": {"max_kl": 0.5, "patience": 1}}
+    with pytest.raises(TrainingStopped, match=r"iteration 0: kl: moved .* nats a token from the sampler"):
+        await make_run(make_config(tiny_model, {"learn": settings}), tmp_path).train()
 
 
 def test_the_memory_reaches_back_only_so_far() -> None:
     guard = Guard(GuardConfig(window=2))
     for reward in (0.0, 1.0, 1.0):
         guard.remember(GOOD | {"reward": reward, "something": 1.0})
-    assert guard.recent == [GOOD | {"reward": 1.0}] * 2
+    assert guard.recent == [GOOD | {"reward": 1.0, "least_malformed": GOOD["malformed"]}] * 2
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("rise", [0.09, 0.02])
+def test_a_malformed_share_that_rises_slowly_is_an_alarm_as_well(window: int, rise: float) -> None:
+    guard = Guard(GuardConfig(window=window))
+    for iteration in range(100):
+        figures = GOOD | {"malformed": min(1.0, 0.05 + rise * iteration)}
+        if figures["malformed"] > 0.05 + 0.3:
+            # What is remembered goes through a checkpoint as often as a run is resumed.
+            guard = Guard(GuardConfig(window=window), guard.recent)
+            with pytest.raises(Alarm, match=r"format: .* at best 5%"):
+                guard.judge_rollout(figures)
+            return
+        guard.judge_rollout(figures)
+        guard.remember(figures)
+
+
+def test_a_malformed_share_that_falls_and_swings_a_little_is_no_alarm() -> None:
+    guard = Guard(GuardConfig())
+    for iteration in range(50):
+        figures = GOOD | {"malformed": max(0.0, 0.9 - 0.1 * iteration) + 0.1 * (iteration % 2)}
+        guard.judge_rollout(figures)
+        guard.remember(figures)

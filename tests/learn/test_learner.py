@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from learn_builders import make_experience, make_transition
@@ -139,6 +140,23 @@ def test_the_gap_to_the_sampler_is_zero_for_ones_own_log_probs(tiny_model: Path)
     assert other.update(make_mixed(), iteration=0, seed=0)["logp_gap_max"] > 1.0
 
 
+def test_what_the_last_step_did_is_seen_on_a_sample_of_the_calls_it_learned_from(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = SETTINGS | {"ppo": {"learning_rate": 1e-2, "minibatches": 1}}
+    for sample, looked_at in ((64, range(12)), (4, (0, 3, 6, 9))):
+        monkeypatch.setattr("jade.learn.learner.AFTER_SAMPLE", sample)
+        learner = make_learner(tiny_model, settings)
+        own = as_sampled(learner, make_mixed())
+        figures = learner.update(own, iteration=0, seed=0)
+        after = learner.look_back(own).logps
+        moved = [after[row] - np.array(own.transitions[row].logprobs) for row in looked_at]
+        expected = np.mean([np.exp(ratio) - ratio - 1 for row in moved for ratio in row])
+        assert figures["last_kl"] == pytest.approx(0.0, abs=1e-6)
+        assert figures["kl_after"] == pytest.approx(expected, rel=1e-3)
+        assert figures["kl_after"] > 1e-3
+
+
 def test_the_critic_learns_to_expect_what_is_earned(tiny_model: Path) -> None:
     settings = SETTINGS | {"ppo": {"learning_rate": 0.0, "critic_learning_rate": 0.02, "value_weight": 1.0}}
     learner = make_learner(tiny_model, settings)
@@ -257,6 +275,24 @@ def test_what_a_critic_or_another_term_learns_from_is_not_left_out(
 ) -> None:
     learner = make_learner(tiny_model, WITHOUT_CRITIC | settings)
     assert learner.update(make_experience(even_and_uneven()), iteration=0, seed=0)["left_out"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ppo", "kept"),
+    [
+        ({"role_entropy": {"P": 0.1}}, {"P"}),
+        ({"role_entropy": {"P": 0.0}}, set()),
+        ({"entropy_weight": 0.1, "role_entropy": {"P": 0.0}}, {"AG"}),
+        ({"entropy_weight": 0.1}, {"P", "AG"}),
+    ],
+)
+def test_of_rollouts_that_earned_the_same_the_roles_with_an_entropy_bonus_still_learn(
+    tiny_model: Path, ppo: dict[str, object], kept: set[str]
+) -> None:
+    even = [make_transition(f"e{n // 2}", f"s{n}", ("P", "AG")[n % 2], outcome=1.0, first_id=9 + n) for n in range(8)]
+    figures = make_learner(tiny_model, WITHOUT_CRITIC | {"ppo": ppo}).update(make_experience(even), iteration=0, seed=0)
+    assert figures["left_out"] == 1 - len(kept) / 2
+    assert {name.partition("/")[2] for name in figures if name.startswith("tokens/")} == kept
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,26 @@ def test_tensorboard_that_is_not_there_is_named_as_a_setting(tmp_path: Path) -> 
         assert [(event.step, event.value) for event in board.Scalars("iteration/reward")] == [(3, 0.5)]
 
 
+@pytest.mark.parametrize(("saved", "steps"), [(True, [0, 1, 2, 3]), (False, [0, 1, 2])], ids=["saved", "never saved"])
+def test_tensorboard_shows_every_iteration_of_a_resumed_run_once(tmp_path: Path, saved: bool, steps: list[int]) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    killed = Journal(tmp_path, tensorboard=True)
+    killed.cut_back(0)
+    for iteration in (0, 1):
+        killed.write("iteration", iteration, {"reward": 0.1})
+    mark = killed.num_bytes
+    for iteration in (2, 3):
+        killed.write("iteration", iteration, {"reward": 0.1})
+    killed.close()
+    resumed = Journal(tmp_path, tensorboard=True)
+    resumed.cut_back(mark if saved else 0, 1 if saved else 0)
+    for iteration in steps[2:] if saved else steps:
+        resumed.write("iteration", iteration, {"reward": 0.2})
+    resumed.close()
+    board = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in board.Scalars("iteration/reward")] == steps
+
+
 def make_journal(folder: Path, num: int = 8) -> Path:
     journal = Journal(folder)
     for iteration in range(1, num + 1):

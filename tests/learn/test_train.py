@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from learn_builders import Killed, lose_one_file
+from learn_faults import FaultyLearner, always_the_same, become_certain, behave, lose_a_weight
 from learn_runs import make_config, make_run, small_world
 
+from jade.backbone.scripted import ScriptedBackbone
+from jade.config import Config
 from jade.engine.record import read_traces
-from jade.learn.checkpoint import iteration_of
+from jade.learn.checkpoint import Checkpoints, iteration_of
 from jade.learn.journal import read_journal
-from jade.learn.train import draw_effort, make_jobs
+from jade.learn.train import Run, draw_effort, make_jobs
 from jade.reward.outcome import assign_rewards
 from jade.team.crew import Crew
+from jade.types import Generation, Prompt, Sampling
 
 
 def numbers(folder: Path) -> list[dict[str, Any]]:
@@ -80,7 +86,7 @@ async def test_a_run_that_was_rolled_back_and_then_killed_equals_one_that_was_no
     await make_run(make_config(tiny_model, {"learn": {"iterations": 1}}), tmp_path / "bold").train()
     (bold,) = read_journal(tmp_path / "bold", "iteration")
     # A step that the guard calls too long; half of it is not.
-    bounds = {"guard": {"max_kl": 0.9 * bold["last_kl"]}, "checkpoint_every": 2}
+    bounds = {"guard": {"max_kl": 0.9 * bold["kl_after"]}, "checkpoint_every": 2}
     config = make_config(tiny_model, {"learn": bounds})
     await make_run(config, tmp_path / "through").train()
     assert [row["event"] for row in read_journal(tmp_path / "through", "guard")] == ["kl"]
@@ -89,6 +95,77 @@ async def test_a_run_that_was_rolled_back_and_then_killed_equals_one_that_was_no
     killed.checkpoints.drop_after(0)
     await killed.train()
     assert numbers(tmp_path / "killed") == numbers(tmp_path / "through")
+
+
+def states(*places: Path) -> list[dict[str, Any]]:
+    """What checkpoints know of their runs, but for where their journals end."""
+    return [json.loads((place / "state.json").read_text()) | {"journal_bytes": 0} for place in places]
+
+
+async def rolled_back_at(failed: int, config: Config, folder: Path) -> Run:
+    """A run whose update fails once, with a checkpoint after every second iteration."""
+    run = make_run(config, folder, learner=FaultyLearner(config, lose_a_weight, at=failed, times=1))
+    await run.train()
+    assert [row["back_to"] for row in read_journal(folder, "guard")] == [failed - 1]
+    return run
+
+
+def assert_same_checkpoint(one: Path, other: Path) -> None:
+    for name in ("policy.safetensors", "optimiser.safetensors"):
+        assert (one / name).read_bytes() == (other / name).read_bytes()
+    assert states(one) == states(other)
+
+
+async def test_after_a_rollback_weights_moments_and_memory_are_the_checkpoints_and_the_step_is_smaller(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    settings = {"learn": {"iterations": 4, "checkpoint_every": 2}}
+    await rolled_back_at(3, make_config(tiny_model, settings), tmp_path / "rolled back")
+    # The same by hand: a run that ended at the checkpoint, with what the guard writes there, and went on.
+    await make_run(
+        make_config(tiny_model, {"learn": settings["learn"] | {"iterations": 2}}), tmp_path / "by hand"
+    ).train()
+    state = tmp_path / "by hand/checkpoints/step-000002/state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"scale": 0.5, "strikes": 1, "failed_at": 3}))
+    await make_run(make_config(tiny_model, settings), tmp_path / "by hand").train()
+    one, other = (tmp_path / run / "checkpoints/step-000004" for run in ("rolled back", "by hand"))
+    assert_same_checkpoint(one, other)
+    (state_found,) = states(one)
+    assert (state_found["scale"], len(state_found["recent"])) == (0.5, 4)
+
+
+async def test_a_run_resumed_after_a_rollback_keeps_the_smaller_step_the_memory_and_the_moments(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    config = make_config(tiny_model, {"learn": {"iterations": 6, "checkpoint_every": 2}})
+    await rolled_back_at(3, config, tmp_path / "through")
+    shutil.copytree(tmp_path / "through", tmp_path / "killed")
+    killed = make_run(config, tmp_path / "killed")
+    killed.checkpoints.drop_after(4)
+    await killed.train()
+    assert numbers(tmp_path / "killed") == numbers(tmp_path / "through")
+    assert_same_checkpoint(*(tmp_path / run / "checkpoints/step-000006" for run in ("through", "killed")))
+
+
+async def test_a_run_killed_while_a_rollback_removes_a_checkpoint_can_be_resumed(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(tiny_model, {"learn": {"iterations": 4, "guard": {"max_kl": 1e9}}})
+    learner = FaultyLearner(config, become_certain, at=2, times=1, saved=True)
+    drop_after = Checkpoints.drop_after
+
+    def drop_half(checkpoints: Checkpoints, iteration: int) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("shutil.rmtree", lose_one_file)
+            drop_after(checkpoints, iteration)
+
+    monkeypatch.setattr(Checkpoints, "drop_after", drop_half)
+    with pytest.raises(Killed):
+        await make_run(config, tmp_path, learner=learner).train()
+    monkeypatch.undo()
+    run = make_run(config, tmp_path)
+    assert (await run.train()).iteration == 4
+    assert sorted(path.name for path in run.checkpoints.folder.iterdir()) == ["step-000003", "step-000004"]
 
 
 async def test_a_run_killed_before_its_first_checkpoint_begins_again(tiny_model: Path, tmp_path: Path) -> None:
@@ -116,6 +193,48 @@ async def test_the_best_checkpoint_on_dev_is_kept(tiny_model: Path, tmp_path: Pa
     assert sorted(scores) == [0, 1, 2]
     assert progress.best == max(scores.values())
     assert progress.best_iteration in [iteration_of(place) for place in run.checkpoints.all()]
+
+
+class RightAt(ScriptedBackbone):
+    """A team that knows the answers while its policy has one version; notes how each question was sampled."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(lambda prompt: behave(prompt) if self._right else always_the_same(prompt))
+        self._right, self._version = False, version
+        self.temperatures: dict[str, set[float]] = {}
+
+    async def update_weights(self, named_tensors: object, version: int) -> None:
+        self._right = version == self._version
+
+    async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
+        asked = prompt.user.rpartition("Question: ")[2]
+        self.temperatures.setdefault(asked, set()).add(sampling.temperature)
+        return await super().generate(prompt, sampling)
+
+
+async def test_the_best_is_the_one_with_the_highest_score_on_dev_also_after_a_resumption(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    dev = small_world().splits["dev"][:1]
+    for iterations in (4, 5):
+        config = make_config(
+            tiny_model, {"learn": {"iterations": iterations, "dev_every": 1, "guard": {"max_kl": 1e9}}}
+        )
+        run = make_run(config, tmp_path, backbone=RightAt(1), dev=dev)
+        progress = await run.train()
+        assert (progress.best, progress.best_iteration) == (1.0, 1)
+    assert [row["reward"] for row in read_journal(tmp_path, "dev")] == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert [iteration_of(place) for place in run.checkpoints.all()] == [1, 4, 5]
+
+
+async def test_dev_is_measured_as_the_team_would_answer_not_as_rollouts_are_sampled(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    settings = {"learn": {"iterations": 1, "temperature": 0.7}, "sampling": {"temperature": 0.2}}
+    backbone, dev = RightAt(0), small_world().splits["dev"][:1]
+    await make_run(make_config(tiny_model, settings), tmp_path, backbone=backbone, dev=dev).train()
+    assert backbone.temperatures.pop(dev[0].text) == {0.2}
+    assert set.union(*backbone.temperatures.values()) == {0.7}
 
 
 async def test_a_limit_in_minutes_stops_at_a_boundary_with_a_checkpoint(tiny_model: Path, tmp_path: Path) -> None:

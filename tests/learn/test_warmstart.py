@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from transformers import AutoTokenizer
 from jade.backbone.chat import ChatFormat
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
+from jade.engine.record import dump_trace
 from jade.engine.solve import solve
 from jade.errors import ConfigError, RetrievalFailed
 from jade.learn.questions import read_question_file
@@ -292,6 +294,24 @@ def test_of_the_teams_own_traces_the_cheapest_right_one_is_learned_from() -> Non
     team = make_crew(Config(), ScriptedBackbone(str)).team
     (example,) = best_examples(traces, team, 0.8)
     assert (example.prompt, example.reply) == (team.render("AG", traces[2].steps[0].observation), "text")
+
+
+def test_questions_of_two_datasets_that_share_an_id_each_have_a_best_trace() -> None:
+    trace = make_own_trace("one", "Ada", 2)
+    other = replace(trace, id="other", question=replace(trace.question, dataset="another"))
+    assert [best.id for best in best_traces([trace, other], 0.8)] == ["one", "other"]
+
+
+def test_a_held_out_question_is_no_example_though_another_dataset_has_its_id(tiny_model: Path, tmp_path: Path) -> None:
+    traces = [make_own_trace(name, "Ada", 2) for name in ("clean", "leaked")]
+    clean, leaked = traces[0], replace(traces[1], question=Question("q", "Who wrote Emma?", ("Austen",), "another"))
+    (tmp_path / "own.jsonl").write_text("".join(dump_trace(trace) + "\n" for trace in (clean, leaked)))
+    row = {"id": "test_9", "question": leaked.question.text, "golden_answers": ["Austen"]}
+    (tmp_path / "test.jsonl").write_text(json.dumps(row))
+    (tmp_path / "index").mkdir()
+    settings = {"best_traces": [str(tmp_path / "own.jsonl")], "held_out": [str(tmp_path / "test.jsonl")]}
+    config = make_config(tiny_model, {"retrieval": {"index": str(tmp_path / "index")}, "warmstart": settings})
+    assert [trace.id for trace in plan_course(config).own_traces] == ["clean"]
 
 
 async def test_a_course_gives_the_same_examples_every_time(tiny_model: Path) -> None:

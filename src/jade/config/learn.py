@@ -85,16 +85,19 @@ class CreditConfig(Section):
     """`group` only: divide by the group's standard deviation as well."""
     skip_even: bool = True
     """`group` and `branch`: leave a question out of the update when all its rollouts earned exactly the same, format
-    included; not where a critic, `entropy_weight` or a divergence would still learn from it."""
+    included; not where a critic or a divergence would still learn from it, nor the calls of roles that have an entropy
+    bonus."""
     normalise: Literal["none", "batch", "role"] = "batch"
     """Advantages to mean 0 and deviation 1: not at all, over the batch, or within each role."""
 
 
 class GuardConfig(Section):
     max_kl: float = Field(0.5, gt=0.0)
-    """Nats a token by which the policy may leave the one that sampled, seen in an update's last mini-batch."""
-    min_entropy: float = Field(0.0, ge=0.0)
-    """Nats a token below which the policy is called frozen."""
+    """Nats a token by which the policy may leave the one that sampled: in an update's last mini-batch before its step
+    (`last_kl`), and on a sample of the calls after all steps (`kl_after`)."""
+    min_entropy: float = Field(1e-4, ge=0.0)
+    """Nats a token below which the policy is called frozen. Trained teams were never seen below 0.016; rollouts at a
+    temperature near 0 may need less."""
     max_entropy: float = Field(8.0, gt=0.0)
     """Nats a token above which the policy is called noise."""
     max_failed: float = Field(0.5, ge=0.0, le=1.0)
@@ -103,7 +106,8 @@ class GuardConfig(Section):
     """Share of the calls and searches that may fail (out of memory, say). Their questions go on by fallbacks and are
     learned from as if nothing had happened: so a few are too many. Those that a budget refuses are not counted."""
     malformed_rise: float = Field(0.3, gt=0.0)
-    """Rise of the malformed share over its recent mean that is called an explosion."""
+    """Rise of the malformed share over the lowest that its recent mean has been, sudden or slow, that is called an
+    explosion."""
     collapse_share: float = Field(0.98, gt=0.0, le=1.0)
     """Share of one workflow that is called a collapse when the reward drops as well."""
     collapse_drop: float = Field(0.05, ge=0.0)

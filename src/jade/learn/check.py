@@ -64,7 +64,14 @@ def _apart(config: Config, train: Files, dev: Files, held_out: Files) -> Files:
         return train
     lessons = [[lesson_of(question) for question in file] for file in train]
     forbidden = [*_all(dev), *_all(held_out)]
-    return [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
+    kept = [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
+    for path, file in zip(config.learn.questions, kept, strict=True):
+        if not file:
+            raise ConfigError(
+                f"learn.overlap: every question of {path} shares something with learn.dev or learn.held_out and would "
+                "be dropped; leave the file out of learn.questions"
+            )
+    return kept
 
 
 def _all(files: Files) -> list[Question]:

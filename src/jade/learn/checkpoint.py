@@ -1,9 +1,10 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped.
 
-A checkpoint is a folder of safetensors and JSON, written beside its place and renamed into it, so that it is there
-whole or not at all. Nothing is pickled. All draws of a run follow from its seed and the iteration, so the streams of
-random numbers, the order of the data and the place in it are one number: the iterations done. Of several processes the
-first writes, what it finds on the disk holds for all, and a run may go on with another number of them.
+A checkpoint is a folder of safetensors and JSON, written beside its place and renamed into it, and renamed out of it
+before it is removed, so that it is there whole or not at all. Nothing is pickled. All draws of a run follow from its
+seed and the iteration, so the streams of random numbers, the order of the data and the place in it are one number: the
+iterations done. Of several processes the first writes, what it finds on the disk holds for all, and a run may go on
+with another number of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from jade.learn.shards import like, put, whole
 
 SCHEMA = 1
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+WEIGHTS_FILE, MOMENTS_FILE, STATE_FILE = FILES = ("policy.safetensors", "optimiser.safetensors", "state.json")
+PARTIAL, GONE = HIDDEN = (".partial-", ".gone-")
+"""Before the names of folders that are being written or removed: whoever lists checkpoints does not see them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +71,16 @@ class Checkpoints:
     def _write(
         self, place: Path, weights: Mapping[str, Tensor], moments: Mapping[str, Tensor], progress: Progress
     ) -> None:
-        partial = self.folder / f".partial-{place.name}"
-        shutil.rmtree(partial, ignore_errors=True)
+        self._clear()
+        partial = self.folder / f"{PARTIAL}{place.name}"
         partial.mkdir(parents=True)
-        save_file(dict(weights), partial / "policy.safetensors")
-        save_file(dict(moments), partial / "optimiser.safetensors")
-        (partial / "state.json").write_text(json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1))
+        save_file(dict(weights), partial / WEIGHTS_FILE)
+        save_file(dict(moments), partial / MOMENTS_FILE)
+        (partial / STATE_FILE).write_text(json.dumps({"schema": SCHEMA, **asdict(progress)}, indent=1))
         _settle(partial)
         if place.exists():
             # The same point reached again after a rollback: the older one makes way.
-            shutil.rmtree(place)
+            self._remove(place)
         os.replace(partial, place)
         _sync(self.folder)
         self._forget(progress.best_iteration)
@@ -86,7 +90,7 @@ class Checkpoints:
         progress = read_progress(place)
         load_weights(place, policy)
         if optimiser is not None:
-            _restore_moments(policy, optimiser, load_file(place / "optimiser.safetensors", policy.device.type))
+            _restore_moments(policy, optimiser, load_file(place / MOMENTS_FILE, policy.device.type))
         return progress
 
     def place(self, iteration: int) -> Path:
@@ -94,7 +98,8 @@ class Checkpoints:
 
     def all(self) -> list[Path]:
         """Whole checkpoints, oldest first."""
-        return sorted(place for place in self.folder.glob("step-*") if (place / "state.json").is_file())
+        places = self.folder.glob("step-*")
+        return sorted(place for place in places if all((place / name).is_file() for name in FILES))
 
     def newest(self, before: int | None = None) -> Path | None:
         """The newest one, or the newest from before an iteration; the oldest where none is that old."""
@@ -106,13 +111,27 @@ class Checkpoints:
         """Forget what came after a rollback's goal."""
         for place in self.all() if is_first() else ():
             if iteration_of(place) > iteration:
-                shutil.rmtree(place)
+                self._remove(place)
         agree(None)
 
     def _forget(self, best_iteration: int) -> None:
         for place in self.all()[: -self.keep]:
             if iteration_of(place) != best_iteration:
-                shutil.rmtree(place)
+                self._remove(place)
+
+    def _remove(self, place: Path) -> None:
+        """Out of the list at once, then file by file off the disk: a run may be killed at any of them."""
+        gone = self.folder / f"{GONE}{place.name}"
+        shutil.rmtree(gone, ignore_errors=True)
+        os.replace(place, gone)
+        _sync(self.folder)
+        shutil.rmtree(gone)
+
+    def _clear(self) -> None:
+        """What a run that was killed has left half written or half removed."""
+        for prefix in HIDDEN:
+            for left in self.folder.glob(f"{prefix}*"):
+                shutil.rmtree(left)
 
 
 def iteration_of(place: Path) -> int:
@@ -121,7 +140,7 @@ def iteration_of(place: Path) -> int:
 
 def read_progress(place: Path) -> Progress:
     try:
-        data: dict[str, Any] = json.loads((place / "state.json").read_text())
+        data: dict[str, Any] = json.loads((place / STATE_FILE).read_text())
     except (OSError, json.JSONDecodeError) as error:
         raise TrainingStopped(f"checkpoint {place} cannot be read: {error}; remove it to use an older one") from None
     if data.pop("schema", None) != SCHEMA:
@@ -131,7 +150,7 @@ def read_progress(place: Path) -> Progress:
 
 def load_weights(place: Path, policy: Policy) -> None:
     """The trained weights of a checkpoint, into a policy of the same shape."""
-    saved = load_file(place / "policy.safetensors", policy.device.type)
+    saved = load_file(place / WEIGHTS_FILE, policy.device.type)
     own = dict(trained_parameters(policy))
     if saved.keys() != own.keys():
         odd = min(saved.keys() ^ own.keys())

@@ -44,9 +44,9 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
 
 def _error(traces: Sequence[Trace], rewards: Sequence[float]) -> float:
     """The standard error of the mean reward: what chance in the draw of questions moves it by."""
-    of_question: dict[tuple[str, str], list[float]] = {}
+    of_question: dict[tuple[str, str, str], list[float]] = {}
     for trace, reward in zip(traces, rewards, strict=True):
-        of_question.setdefault((trace.question.dataset, trace.question.id), []).append(reward)
+        of_question.setdefault(trace.question.key, []).append(reward)
     means = [fmean(each) for each in of_question.values()]
     return stdev(means) / sqrt(len(means)) if len(means) > 1 else 0.0
 

@@ -3,10 +3,10 @@
 | event | seen in |
 |---|---|
 | not finite | the update's loss or gradient (raised by the optimiser's steps) |
-| kl | the update's last mini-batch: the policy moved too far from the one that sampled |
+| kl | the update, before its last step and after it: the policy moved too far from the one that sampled |
 | entropy | the update: the policy froze, or became noise |
 | failures | the rollout: questions ended in errors, which teaches nothing |
-| format | the rollout: the malformed share rose far over its recent mean |
+| format | the rollout: the malformed share rose far over the lowest that its recent mean has been |
 | collapse | the rollout: nearly all plans are the same while the reward drops |
 
 What to do about it is the training loop's business: go back to the last good checkpoint with a smaller step.
@@ -22,6 +22,9 @@ from jade.learn.figures import why_steps_failed
 from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
+LEAST_MALFORMED = "least_malformed"
+"""The lowest that the recent mean of the malformed share has ever been. A share that rises slowly takes its recent mean
+along and is never far over that."""
 BEYOND_CHANCE = 3.0
 """Standard errors of an iteration's reward that a drop must exceed: the questions drawn differ in how hard they are."""
 
@@ -59,9 +62,11 @@ class Guard:
 
     def judge_update(self, figures: Mapping[str, float]) -> None:
         """Raises an alarm when the update went too far."""
-        kl, entropy = figures.get("last_kl", 0.0), figures.get("entropy")
-        if not kl <= self._cfg.max_kl:
-            raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
+        # The last mini-batch is seen before its own step, so that it never shows what that step, or an only one, did.
+        for kl in (figures.get("last_kl", 0.0), figures.get("kl_after", 0.0)):
+            if not kl <= self._cfg.max_kl:
+                raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
+        entropy = figures.get("entropy")
         if entropy is not None and not self._cfg.min_entropy <= entropy <= self._cfg.max_entropy:
             bounds = f"{self._cfg.min_entropy:g} to {self._cfg.max_entropy:g}"
             raise Alarm("entropy", f"{entropy:.3g} nats a token, allowed are {bounds}")
@@ -69,12 +74,17 @@ class Guard:
     def remember(self, figures: Mapping[str, float]) -> None:
         """Take a good iteration into the memory."""
         kept = {name: figures[name] for name in REMEMBERED if name in figures}
+        least = self._least_malformed()
         self.recent = [*self.recent, kept][-self._cfg.window :]
+        usual = self._usual("malformed")
+        if usual is not None:
+            kept[LEAST_MALFORMED] = usual if least is None else min(least, usual)
 
     def _judge_format(self, figures: Mapping[str, float]) -> None:
-        usual, now = self._usual("malformed"), figures.get("malformed", 0.0)
-        if usual is not None and now > usual + self._cfg.malformed_rise:
-            raise Alarm("format", f"{now:.0%} of the outputs are malformed, recently {usual:.0%}")
+        usual, least, now = self._usual("malformed"), self._least_malformed(), figures.get("malformed", 0.0)
+        if usual is not None and least is not None and now > least + self._cfg.malformed_rise:
+            known = f"recently {usual:.0%}, at best {least:.0%}"
+            raise Alarm("format", f"{now:.0%} of the outputs are malformed, {known}")
 
     def _judge_plans(self, figures: Mapping[str, float]) -> None:
         usual_reward, usual_share = self._usual("reward"), self._usual("top_plan")
@@ -89,6 +99,10 @@ class Guard:
                 f"{share:.0%} of the plans are the same, recently {usual_share:.0%}, "
                 f"and the reward fell from {usual_reward:.3f} to {reward:.3f}",
             )
+
+    def _least_malformed(self) -> float | None:
+        known = [figures[LEAST_MALFORMED] for figures in self.recent if LEAST_MALFORMED in figures]
+        return min(known) if known else self._usual("malformed")
 
     def _usual(self, name: str) -> float | None:
         known = [figures[name] for figures in self.recent if name in figures]

@@ -1,13 +1,15 @@
 """The journal of a run: one JSON line for each iteration, measurement and guard event, in order.
 
-A resumed run cuts the journal back to its checkpoint and writes on, so that it reads as if nothing had happened.
+A resumed run cuts the journal back to its checkpoint and writes on, so that it reads as if nothing had happened;
+TensorBoard is told to forget the same iterations.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,10 @@ class Journal:
         self.path = folder / NAME
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        self._board = _open_board(folder) if tensorboard and is_first() else None
+        self._make_board = _find_board(folder) if tensorboard and is_first() else None
+        self._board: Any = None
+        self._first_new = 0
+        """The first iteration that may be written again."""
 
     def write(self, kind: str, iteration: int, figures: Mapping[str, Any]) -> None:
         if not is_first():
@@ -32,7 +37,9 @@ class Journal:
         line = json.dumps({"kind": kind, "iteration": iteration, **figures}, ensure_ascii=False)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
-        if self._board is not None:
+        if self._make_board is not None:
+            # Only now is it known where a resumed run begins, which has to be said when the board is opened.
+            self._board = self._board or self._make_board(purge_step=self._first_new)
             for name, value in figures.items():
                 if isinstance(value, (int, float)):
                     self._board.add_scalar(f"{kind}/{name}", value, iteration)
@@ -41,8 +48,11 @@ class Journal:
     def num_bytes(self) -> int:
         return agree(self.path.stat().st_size)
 
-    def cut_back(self, num_bytes: int) -> None:
+    def cut_back(self, num_bytes: int, iteration: int = 0) -> None:
+        """Forget what was written behind a checkpoint, which holds all of that iteration and those before it; without a
+        checkpoint nothing was written that counts."""
         kept = min(num_bytes, self.num_bytes)
+        self._first_new = iteration + 1 if num_bytes else 0
         if is_first():
             os.truncate(self.path, kept)
 
@@ -69,11 +79,11 @@ def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, An
             yield row
 
 
-def _open_board(folder: Path) -> Any:
+def _find_board(folder: Path) -> Callable[..., Any]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
             "learn.tensorboard: the package tensorboard is not installed; pip install 'jade-team[tensorboard]'"
         ) from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return partial(SummaryWriter, str(folder / "tensorboard"))

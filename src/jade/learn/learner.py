@@ -23,7 +23,7 @@ from jade.config import LearnConfig, PPOConfig
 from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
 from jade.learn.credit.base import Credit, Floats, apart
 from jade.learn.credit.rules import assign_credit
-from jade.learn.loss import Now, Old, explained_variance, ppo_loss, token_weights
+from jade.learn.loss import Now, Old, approx_kl, explained_variance, ppo_loss, token_weights
 from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
 from jade.learn.ranks import num_ranks, rank
@@ -33,6 +33,10 @@ from jade.learn.transitions import Experience
 
 GAP_SAMPLE = 64
 """Transitions on which sampler and learner are compared when nothing else needs a pass before the update."""
+
+AFTER_SAMPLE = 64
+"""Transitions on which the policy is compared with the one that sampled when all steps are taken: a pass over all of
+them would cost a good part of an update."""
 
 LAST_SHARE = 0.1
 """What a decaying step size has left in the last iteration."""
@@ -113,10 +117,11 @@ class Learner:
             # Some optimisers wait for the device: what comes next is made before.
             pieces = list(self._pieces(experience, following)) if following else ()
             taken.take(add_up(loss))
+        moved = self._moved(experience, credit.rows)
         of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
         norms = taken.norms()
         return {
-            **(tally.figures(norms) if credit.rows else {}),
+            **(tally.figures(norms) | {"kl_after": _kl_a_token(moved)} if credit.rows else {}),
             **of_before,
             "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
@@ -159,8 +164,10 @@ class Learner:
 
     def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
         ppo = self.cfg.ppo
-        alone = self.policy.value_head is None and ppo.kl_weight == 0 and ppo.entropy_weight == 0
-        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone)
+        alone = self.policy.value_head is None and ppo.kl_weight == 0
+        roles = {call.role for call in experience.transitions}
+        bonus_roles = {role for role in roles if ppo.role_entropy.get(role, ppo.entropy_weight) > 0}
+        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone, bonus_roles=bonus_roles)
 
     def _gather(
         self,
@@ -203,6 +210,20 @@ class Learner:
         if not batch.idle:
             tally.add(loss, batch, [experience.transitions[row] for row in batch.rows])
         return piece.detach()
+
+    @torch.no_grad()
+    def _moved(self, experience: Experience, rows: Sequence[int]) -> Tensor:
+        """How far all steps together have moved the policy from the one that sampled, on a sample of the rows: the sum
+        over tokens, and their number. A step's own mini-batch is seen before the step and cannot say."""
+        summed = torch.zeros(2, device=self.policy.device)
+        with self.policy.unmoved():
+            for batch in self._pieces(experience, _spaced(rows, AFTER_SAMPLE)) if rows else ():
+                (old_N,) = self._tokens([np.array(experience.transitions[row].logprobs) for row in batch.rows])
+                kl_N = approx_kl(self._now(self.policy, experience, batch).logp_N, old_N)
+                if not batch.idle:
+                    summed += torch.stack([kl_N.sum(), torch.ones_like(kl_N).sum()])
+        rest(self.policy)
+        return add_up(summed)
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
         """This process's share of the named rows, as batches on the device: as many as every other process has."""
@@ -279,6 +300,16 @@ def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, se
             order.sort(key=lambda row: turns[experience.transitions[row].group])
         parts = cut_evenly([length_of(experience.transitions[row]) for row in order], cfg.minibatches)
         yield from ([order[place] for place in part] for part in parts)
+
+
+def _spaced(rows: Sequence[int], most: int) -> Sequence[int]:
+    """At most so many of the rows, evenly from first to last: transitions of one question stand side by side."""
+    return [rows[place * len(rows) // most] for place in range(most)] if len(rows) > most else rows
+
+
+def _kl_a_token(moved: Tensor) -> float:
+    total, num_tokens = moved.tolist()
+    return float(total / num_tokens)
 
 
 def _nothing(experience: Experience) -> tuple[Floats, ...]:

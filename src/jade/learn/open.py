@@ -85,14 +85,21 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     written = folder / "config.toml"
     if not written.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        written.write_text(dump_config(config), encoding="utf-8")
+        _write(config, written)
         return
     if not resume and Checkpoints(folder / "checkpoints").all():
         raise ConfigError(f"--out: {folder} holds a run already; give --resume to go on with it, or another folder")
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
         raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
-    written.write_text(dump_config(config), encoding="utf-8")
+    _write(config, written)
+
+
+def _write(config: Config, path: Path) -> None:
+    """Whole or not at all: a run whose settings are half there could not be resumed."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(dump_config(config), encoding="utf-8")
+    partial.replace(path)
 
 
 def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:

@@ -37,11 +37,20 @@ def read_question_file(path: Path) -> list[Question]:
 def read_question_files(
     setting: str, paths: Sequence[Path], per_file: int = 0, part: tuple[float, float] = WHOLE
 ) -> list[list[Question]]:
-    """The questions of several files, at most `per_file` of that part; a missing file is the setting's fault."""
+    """The questions of several files, at most `per_file` of that part; a missing file is the setting's fault, as is one
+    of which the part holds nothing."""
     missing = [path for path in paths if not path.is_file()]
     if missing:
         raise ConfigError(f"{setting}: {missing[0]} does not exist")
-    return [[q for q in read_question_file(path) if is_in_part(q, part)][: per_file or None] for path in paths]
+    files = [[q for q in read_question_file(path) if is_in_part(q, part)] for path in paths]
+    for path, questions in zip(paths, files, strict=True):
+        if not questions:
+            section = setting.rpartition(".")[0]
+            raise ConfigError(
+                f"{section}.part: [{part[0]:g}, {part[1]:g}] holds no question of {path}; take a larger part, "
+                f"or leave the file out of {setting}"
+            )
+    return [questions[: per_file or None] for questions in files]
 
 
 def is_in_part(question: Question, part: tuple[float, float]) -> bool:

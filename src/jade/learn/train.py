@@ -119,7 +119,7 @@ class Run:
             self.progress = self.checkpoints.load(newest, self.learner.policy, self.learner.optimiser)
             self.guard.recent = [dict(figures) for figures in self.progress.recent]
             self.learner.scale = self.progress.scale
-        self.journal.cut_back(self.progress.journal_bytes)
+        self.journal.cut_back(self.progress.journal_bytes, self.progress.iteration)
         await publish(self.learner.policy, self.crew, self.progress.iteration)
         if newest is None:
             await self._measure()
@@ -228,9 +228,7 @@ class Run:
         failed = self.progress.iteration
         strikes = self.progress.strikes + 1
         scale = self.learner.scale * self.cfg.learn.guard.shrink
-        # The weights that sampled a bad rollout may be the newest checkpoint's own: go back behind them.
-        sampled_badly = alarm.event in ("format", "collapse")
-        goal = self.checkpoints.newest(before=self._sampled_by if sampled_badly else failed + 1)
+        goal = self.checkpoints.newest(before=self._first_bad(alarm, failed))
         assert goal is not None, "the start of a run is a checkpoint"
         restored = self.checkpoints.load(goal, self.learner.policy, self.learner.optimiser)
         self.checkpoints.drop_after(restored.iteration)
@@ -243,6 +241,13 @@ class Run:
         self.guard.recent = [dict(figures) for figures in restored.recent]
         self.learner.scale = scale
         await publish(self.learner.policy, self.crew, restored.iteration)
+
+    def _first_bad(self, alarm: Alarm, failed: int) -> int:
+        """The first iteration whose weights are bad; where a checkpoint holds them, it is not one to go back to."""
+        if alarm.event in ("format", "collapse"):
+            return self._sampled_by
+        # Entropy is that of the weights an update began with, or moved a little: they are not to be trusted either.
+        return failed if alarm.event == "entropy" else failed + 1
 
     def _report(self, failed: int, strikes: int) -> str:
         rows = list(read_journal(self.folder, "guard"))[-strikes:]

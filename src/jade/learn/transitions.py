@@ -34,7 +34,14 @@ def of_roles(transitions: Sequence[Transition], roles: Sequence[str]) -> list[Tr
     return [transition for transition in transitions if transition.role in roles]
 
 
+def group_of(trace: Trace) -> str:
+    """Rollouts are each other's baseline where they were asked the same: the same question, at the same prices. With a
+    dial a question that is drawn twice, from a file that is named twice say, has other prices each time."""
+    return repr((*trace.question.key, trace.effort))
+
+
 def _transitions_of(trace: Trace, earned: Mapping[str, Reward]) -> Iterator[Transition]:
+    group = group_of(trace)
     for step in trace.steps:
         # A backbone without token ids (a frozen remote executor) and a call that failed leave nothing to train on.
         if step.generation is None or not step.generation.token_ids:
@@ -48,5 +55,5 @@ def _transitions_of(trace: Trace, earned: Mapping[str, Reward]) -> Iterator[Tran
             logprobs=step.generation.logprobs,
             reward=earned[step.id],
             policy_version=step.generation.policy_version,
-            group=trace.question.id,
+            group=group,
         )

@@ -5,7 +5,7 @@ Shapes: N = action tokens of all transitions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -27,19 +27,25 @@ SMALLEST_DEVIATION = 1e-8
 
 
 def assign_credit(
-    experience: Experience, values: Sequence[Floats], cfg: CreditConfig, *, nothing_else_teaches: bool = False
+    experience: Experience,
+    values: Sequence[Floats],
+    cfg: CreditConfig,
+    *,
+    nothing_else_teaches: bool = False,
+    bonus_roles: Collection[str] = (),
 ) -> Credit:
     """Advantages by the chosen rule, normalised as asked, and the returns the critic is fitted to.
 
     Where the advantage is all that a call would teach, `rows` leaves out those that `skip_even` speaks of; what is
-    left is normalised without them.
+    left is normalised without them. A call of a role with an entropy bonus always teaches that.
     """
     credit = find_rule(cfg.rule)(experience, values, cfg)
     rows: Sequence[int] = range(len(values))
     if nothing_else_teaches and cfg.skip_even and cfg.rule in AMONG_ROLLOUTS:
         # By question, not by call: a penalty teaches only beside the calls, worth 0, that did not earn it.
         telling = {experience.transitions[row].group for row in rows if credit.advantages[row].any()}
-        rows = [row for row in rows if experience.transitions[row].group in telling]
+        calls = experience.transitions
+        rows = [row for row in rows if calls[row].group in telling or calls[row].role in bonus_roles]
     return replace(credit, advantages=_normalised(experience, credit, rows, cfg), rows=tuple(rows))
 
 

@@ -65,7 +65,7 @@ class Fit:
         newest = self.checkpoints.newest()
         if newest is not None:
             self.progress = self.checkpoints.load(newest, self.policy, self.optimiser)
-            self.journal.cut_back(self.progress.journal_bytes)
+        self.journal.cut_back(self.progress.journal_bytes)
         deadline, sums = Deadline(minutes), _Sums()
         while self.progress.iteration < self.num_steps and deadline.has_time():
             with deadline.timing():
