@@ -99,10 +99,14 @@ def test_a_question_that_is_measured_on_may_not_be_trained_on(
 
 
 def test_questions_for_yes_or_no_can_be_left_out(sound: dict[str, Any], tmp_path: Path) -> None:
-    guessed = write_questions(tmp_path / "guessed.jsonl", "Is Emma a novel?", "Is Dubliners one?", answer="No")
-    for yes_no, expected in ((True, [2, 2]), (False, [2, 0])):
-        learn = sound["learn"] | {"questions": [*sound["learn"]["questions"], str(guessed)], "yes_no": yes_no}
+    mixed = write_questions(tmp_path / "mixed.jsonl", "Is Emma a novel?", "Is Dubliners one?", answer="No")
+    guessed = write_questions(tmp_path / "guessed.jsonl", "Is Ulysses one?", answer="Yes")
+    with mixed.open("a") as file:
+        file.write(json.dumps({"id": "3", "question": "Who wrote Persuasion?", "golden_answers": ["Ada"]}) + "\n")
+    for yes_no, expected in ((True, [2, 3]), (False, [2, 1])):
+        learn = sound["learn"] | {"questions": [*sound["learn"]["questions"], str(mixed)], "yes_no": yes_no}
         assert [len(file) for file in check_training(Config.model_validate(sound | {"learn": learn})).train] == expected
+    refused(sound | {"learn": learn | {"questions": [*learn["questions"], str(guessed)]}}, r"learn\.yes_no.*guessed")
 
 
 def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp_path: Path) -> None:

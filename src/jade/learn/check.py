@@ -50,9 +50,19 @@ def check_training(config: Config) -> Material:
     dev = read_question_files("learn.dev", learn.dev)
     held_out = read_question_files("learn.held_out", learn.held_out)
     if not learn.yes_no:
-        train = [[question for question in file if not is_yes_no(question.answers)] for file in train]
+        train = _without_yes_no(learn.questions, train)
     train = _apart(config, train, dev, held_out)
     return Material(team, train, [file[: learn.dev_questions] for file in dev])
+
+
+def _without_yes_no(paths: Sequence[Path], train: Files) -> Files:
+    kept = [[question for question in file if not is_yes_no(question.answers)] for file in train]
+    for path, file in zip(paths, kept, strict=True):
+        if not file:
+            raise ConfigError(
+                f"learn.yes_no: every question of {path} is one for yes or no; leave the file out of learn.questions"
+            )
+    return kept
 
 
 def _apart(config: Config, train: Files, dev: Files, held_out: Files) -> Files:

@@ -50,7 +50,8 @@ def watch(team: Team) -> WatchedTeam:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What the planner is taught: which questions to split (none in `one_round`), and how often it is shown another plan than that."""
+    """What the planner is taught: which questions to split (none if all stay in `one_round`), and how often it is shown
+    another plan than that."""
 
     by_hops: bool = False
     one_round: bool = False
