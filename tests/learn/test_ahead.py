@@ -26,6 +26,7 @@ from jade.learn.ahead import Ahead, Rollouts
 from jade.learn.check import check_alone, check_training
 from jade.learn.checkpoint import iteration_of
 from jade.learn.deadline import Deadline
+from jade.learn.guard import Guard
 from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
 from jade.learn.policy import load_policy
@@ -116,6 +117,26 @@ async def test_rollouts_are_made_during_the_update_and_end_before_weights_are_pu
     assert backbone.published == [(0, 0), *zip((1, 2, 3, 4), (*learned[1:], learned[-1]), strict=True)]
     assert {name.partition("_")[0] for name in learner.threads} == {"jade-learn"}
     assert len(set(learner.threads)) == 1
+
+
+async def test_the_next_rollouts_are_under_way_before_the_last_are_looked_at(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn, seen, draw, judge = [], [], QuestionStream.draw, Guard.judge_rollout
+
+    def noted(stream: QuestionStream, iteration: int, count: int) -> list[Question]:
+        drawn.append(iteration)
+        return draw(stream, iteration, count)
+
+    def noted_too(guard: Guard, *given: Any) -> None:
+        seen.append(list(drawn))
+        judge(guard, *given)
+
+    monkeypatch.setattr(QuestionStream, "draw", noted)
+    monkeypatch.setattr(Guard, "judge_rollout", noted_too)
+    await make_run(ahead_config(tiny_model), tmp_path).train()
+    # The first iteration's are made for it; the last has nothing to come.
+    assert seen == [[0], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
 async def test_without_it_an_update_is_alone_and_the_journal_knows_no_lag(tiny_model: Path, tmp_path: Path) -> None:
@@ -308,10 +329,11 @@ async def test_a_run_that_is_cancelled_leaves_neither_rollouts_nor_an_update_beh
     assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("has_begun_two", [False, True])
 async def test_what_was_begun_when_the_time_is_up_is_dropped_and_a_checkpoint_is_there(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_begun_two: bool
 ) -> None:
-    answers = iter([True, True, False])
+    answers = iter([True, True, has_begun_two, False])
     monkeypatch.setattr(Deadline, "has_time", lambda self: next(answers))
     backbone = NotedBackbone()
     config = ahead_config(tiny_model)

@@ -17,10 +17,11 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import END_SECONDS, FIRST, PRIORITY, SECOND, Beside, Room, open_beside
+from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, Room, open_beside
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
+from jade.learn.sampler import publish
 from jade.learn.show import Silent
 from jade.team.crew import open_crew
 from jade.types import Question, Trace
@@ -104,7 +105,7 @@ async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(config: C
 
 async def test_weights_that_are_published_are_what_the_other_speaks_with(config: Config, beside: Beside) -> None:
     policy = load_policy(config.backbone, config.learn.policy, config.seed)
-    await beside.follow(policy, 7)
+    await publish(policy, beside, 7)
     traces = await beside.roll_out(JOBS, concurrency=4)
     assert [trace.question for trace in traces] == QUESTIONS
     versions = {step.generation.policy_version for trace in traces for step in trace.steps if step.generation}
@@ -112,8 +113,18 @@ async def test_weights_that_are_published_are_what_the_other_speaks_with(config:
     assert said(await beside.roll_out(JOBS, concurrency=1)) == said(traces)
     for weight in policy.parameters():
         weight.data.mul_(3.0)
-    await beside.follow(policy, 8)
+    await publish(policy, beside, 8)
     assert said(await beside.roll_out(JOBS, concurrency=4)) != said(traces)
+
+
+async def test_traces_come_as_they_are_made_and_in_order_in_the_end(beside: Beside) -> None:
+    parts: list[dict[int, Trace]] = []
+    jobs = JOBS * (2 * AT_ONCE // len(JOBS) + 1)
+    await beside.line.ask("roll_out", tuple(jobs), beside.sampling, 4, on_part=parts.append)
+    assert [len(part) for part in parts] == [AT_ONCE, AT_ONCE, len(jobs) - 2 * AT_ONCE]
+    assert sorted(position for part in parts for position in part) == list(range(len(jobs)))
+    traces = await beside.roll_out(jobs, concurrency=4)
+    assert [trace.question for trace in traces] == [job.question for job in jobs]
 
 
 def processor_seconds(pid: int) -> float:

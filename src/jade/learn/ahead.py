@@ -2,13 +2,15 @@
 
 Rollouts are made by a crew in another process (`learn/beside.py`), the update in a thread of this one, so that the
 event loop stays free to hear from the other. Rollouts begin when the weights before the update have been published, and
-the next weights are published when those rollouts have ended: a trace comes from one policy.
+the next weights are published when those rollouts have ended: a trace comes from one policy. So that those who sample
+need not wait, the next begin as soon as that is done, before the last ones are looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,10 +37,11 @@ class Rollouts:
 
 
 class Ahead:
-    """Holds the rollouts that were begun, at most one iteration's, and the thread that learns."""
+    """Holds the rollouts that were begun, of one iteration or of one that has ended and the next, and the thread that
+    learns."""
 
     def __init__(self) -> None:
-        self._begun: asyncio.Task[Rollouts] | None = None
+        self._begun: deque[asyncio.Task[Rollouts]] = deque()
         self._thread: ThreadPoolExecutor | None = None
 
     async def __aenter__(self) -> Ahead:
@@ -60,10 +63,15 @@ class Ahead:
                 self._thread.shutdown(wait=True)
                 self._thread = None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether rollouts are under way, or there to be taken."""
+        return bool(self._begun)
+
     def begin(self, rollouts: Coroutine[Any, Any, Rollouts]) -> None:
         """Start the next iteration's rollouts, with the weights that the sampler has now."""
-        assert self._begun is None, "one iteration is made ahead, not more"
-        self._begun = asyncio.create_task(rollouts)
+        assert all(begun.done() for begun in self._begun), "one iteration is made ahead, not more"
+        self._begun.append(asyncio.create_task(rollouts))
 
     async def learn(self, update: Callable[[], Result]) -> Result:
         """What the update gives, or raises, while the event loop stays free for the rollouts."""
@@ -74,21 +82,21 @@ class Ahead:
 
     async def wait(self) -> None:
         """Until the rollouts that were begun have ended. What they raised is raised by those who take them."""
-        if self._begun is not None:
-            await asyncio.wait([self._begun])
+        if self._begun:
+            await asyncio.wait(self._begun)
 
     async def take(self) -> Rollouts | None:
-        """The rollouts that were begun, if any were."""
-        begun, self._begun = self._begun, None
-        return None if begun is None else await begun
+        """The rollouts that were begun first, if any were."""
+        return await self._begun.popleft() if self._begun else None
 
     async def drop(self) -> None:
         """Give up what was begun, and wait until nothing of it goes on. What it had failed with is raised."""
-        begun, self._begun = self._begun, None
-        if begun is None:
-            return
-        begun.cancel()
-        await asyncio.wait([begun])
-        failure = None if begun.cancelled() else begun.exception()
-        if failure is not None:
-            raise failure
+        begun, self._begun = self._begun, deque()
+        for one in begun:
+            one.cancel()
+        if begun:
+            await asyncio.wait(begun)
+        for one in begun:
+            failure = None if one.cancelled() else one.exception()
+            if failure is not None:
+                raise failure

@@ -14,7 +14,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,11 +42,18 @@ END_SECONDS = 30.0
 LAST_SECONDS = 2.0
 """What one that has hung up gets, so that its code is known."""
 CANCEL = "cancel"
+AT_ONCE = 16
+"""Traces that travel together: what they share is written once."""
 PRIORITY, FIRST, SECOND = "CUDA_MPS_CLIENT_PRIORITY", "0", "1"
 """How MPS is told whose kernels go first where two processes share a GPU."""
 
+Tell = Callable[[Any], None]
 Layout = tuple[tuple[str, torch.Size], ...]
 """Names and shapes of the weights, as they stand one behind the other."""
+
+
+def ignore(part: Any) -> None:
+    """Who asks for something that comes whole need not hear of parts."""
 
 
 class Line:
@@ -55,14 +62,16 @@ class Line:
     def __init__(self, pipe: Connection, process: BaseProcess) -> None:
         self._pipe, self._process = pipe, process
         self._numbers = itertools.count()
-        self._open: dict[int, asyncio.Future[Any]] = {}
+        self._open: dict[int, tuple[asyncio.Future[Any], Callable[[Any], None]]] = {}
         self._loop = asyncio.get_running_loop()
         self._reader = threading.Thread(target=self._read, name="jade-beside", daemon=True)
         self._reader.start()
 
-    async def ask(self, what: str, *given: object) -> Any:
+    async def ask(self, what: str, *given: object, on_part: Callable[[Any], None] = ignore) -> Any:
+        """The answer; `on_part` hears what of it is there before."""
         number = next(self._numbers)
-        self._open[number] = answer = self._loop.create_future()
+        answer = self._loop.create_future()
+        self._open[number] = answer, on_part
         try:
             self._pipe.send((number, what, given))
         except OSError:
@@ -94,25 +103,26 @@ class Line:
     def _read(self) -> None:
         try:
             while True:
-                number, answer, error = self._pipe.recv()
-                self._loop.call_soon_threadsafe(self._hand_over, number, answer, error)
+                self._loop.call_soon_threadsafe(self._hand_over, *self._pipe.recv())
         except (EOFError, OSError):
             return
         finally:  # also behind an answer that cannot be read: nobody is to wait for ever
             with suppress(RuntimeError):  # the loop has ended, and with it those who waited
                 self._loop.call_soon_threadsafe(self._give_up)
 
-    def _hand_over(self, number: int, answer: Any, error: Exception | None) -> None:
-        waiting = self._open.get(number)
+    def _hand_over(self, number: int, is_whole: bool, answer: Any, error: Exception | None) -> None:
+        waiting, on_part = self._open.get(number, (None, ignore))
         if waiting is None or waiting.done():
             return
-        if error is None:
+        if error is not None:
+            waiting.set_exception(error)
+        elif is_whole:
             waiting.set_result(answer)
         else:
-            waiting.set_exception(error)
+            on_part(answer)
 
     def _give_up(self) -> None:
-        for waiting in self._open.values():
+        for waiting, _ in self._open.values():
             if not waiting.done():
                 waiting.set_exception(self._lost())
 
@@ -165,11 +175,15 @@ class Beside(Troupe):
     shelf: Shelf
 
     async def roll_out(self, jobs: Sequence[Job], *, concurrency: int) -> list[Trace]:
-        traces: list[Trace] = await self.line.ask("roll_out", tuple(jobs), self.sampling, concurrency)
-        return traces
+        traces: dict[int, Trace] = {}
+        await self.line.ask("roll_out", tuple(jobs), self.sampling, concurrency, on_part=traces.update)
+        return [traces[position] for position in range(len(jobs))]
+
+    def lay_out(self, policy: Policy) -> None:
+        """The other reads what lies there only when it is told to."""
+        self.shelf.put(policy)
 
     async def follow(self, policy: Policy, version: int) -> None:
-        self.shelf.put(policy)
         await self.line.ask("learn", self.shelf.file, self.shelf.layout, self.shelf.dtype, version)
 
 
@@ -244,7 +258,8 @@ async def _serve(config: Config, pipe: Connection) -> None:
                     if number in working:
                         working[number].cancel()
                     continue
-                working[number] = task = asyncio.create_task(answers.give(number, getattr(desk, what)(*given)))
+                tell = partial(answers.give_part, number)
+                working[number] = task = asyncio.create_task(answers.give(number, getattr(desk, what)(tell, *given)))
                 task.add_done_callback(partial(_done_with, working, number))
             for task in working.values():
                 task.cancel()
@@ -269,19 +284,29 @@ def _listen(pipe: Connection, loop: asyncio.AbstractEventLoop, requests: asyncio
 
 
 class _Desk:
-    """What may be asked for, by name."""
+    """What may be asked for, by name; `tell` gives a part of the answer."""
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
         self._room = Room()
 
-    async def ready(self) -> None:
+    async def ready(self, tell: Tell) -> None:
         return None
 
-    async def roll_out(self, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int) -> list[Trace]:
-        return await rollout(jobs, replace(self._crew, sampling=sampling), concurrency=concurrency)
+    async def roll_out(self, tell: Tell, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int) -> None:
+        """Traces go as they come: hundreds at the end would keep both processes from the next thing."""
+        done: dict[int, Trace] = {}
 
-    async def learn(self, file: Path, layout: Layout, dtype: torch.dtype, version: int) -> None:
+        def note(position: int, trace: Trace) -> None:
+            done[position] = trace
+            if len(done) == AT_ONCE:
+                tell(done)
+                done.clear()
+
+        await rollout(jobs, replace(self._crew, sampling=sampling), concurrency=concurrency, on_trace=note)
+        tell(done)
+
+    async def learn(self, tell: Tell, file: Path, layout: Layout, dtype: torch.dtype, version: int) -> None:
         shared = self._crew.cast.shared
         if not isinstance(shared, Learns):
             return
@@ -297,20 +322,23 @@ class _Answers:
 
     async def give(self, number: int, work: Any) -> None:
         try:
-            self._send(number, await work, None)
+            self._send(number, True, await work, None)
         except asyncio.CancelledError:
             raise
         except Exception as error:
-            self._send(number, None, error)
+            self._send(number, True, None, error)
+
+    def give_part(self, number: int, part: Any) -> None:
+        self._send(number, False, part, None)
 
     async def fail_all(self, requests: asyncio.Queue[Any], error: Exception) -> None:
         while (request := await requests.get()) is not None:
-            self._send(request[0], None, error)
+            self._send(request[0], True, None, error)
 
-    def _send(self, number: int, answer: Any, error: Exception | None) -> None:
+    def _send(self, number: int, is_whole: bool, answer: Any, error: Exception | None) -> None:
         known = error is None or isinstance(error, JadeError)
         plain = error if known else BackboneFailed(f"the rollouts failed: {type(error).__name__}: {error}")
         try:
-            self._pipe.send((number, answer, plain))
+            self._pipe.send((number, is_whole, answer, plain))
         except OSError:
             return  # nobody listens any more

@@ -46,6 +46,10 @@ class Troupe(ABC):
     async def roll_out(self, jobs: Sequence[Job], *, concurrency: int) -> list[Trace]:
         """A trace for every job, in the order of the jobs."""
 
+    def lay_out(self, policy: Policy) -> None:
+        """What comes before `follow` and may be done while rollouts are still under way."""
+        return None
+
     @abstractmethod
     async def follow(self, policy: Policy, version: int) -> None:
         """Speak as the policy does from now on. Called in every process of a run."""
@@ -70,9 +74,17 @@ def dealt_back(hands: Sequence[Sequence[Trace]]) -> list[Trace]:
     return [trace for turn in zip_longest(*hands) for trace in turn if trace is not None]
 
 
-async def publish(policy: Policy, crew: Crew | Troupe, version: int) -> None:
+def lay_out(policy: Policy, crew: Crew | Troupe) -> None:
+    """Get the policy's weights ready for those who sample elsewhere, while they may still be at work."""
+    if isinstance(crew, Troupe):
+        crew.lay_out(policy)
+
+
+async def publish(policy: Policy, crew: Crew | Troupe, version: int, *, is_laid_out: bool = False) -> None:
     """Give those who sample the policy's weights. Roles with a backbone of their own keep theirs."""
     if isinstance(crew, Troupe):
+        if not is_laid_out:
+            crew.lay_out(policy)
         await crew.follow(policy, version)
         return
     shared = crew.cast.shared

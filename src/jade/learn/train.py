@@ -7,6 +7,7 @@ no exception: none are begun across a point from which a run may be resumed.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from jade.learn.journal import Journal, read_journal
 from jade.learn.learner import Learner
 from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
-from jade.learn.sampler import Troupe, publish, work
+from jade.learn.sampler import Troupe, lay_out, publish, work
 from jade.learn.show import Silent, Spectator
 from jade.learn.transitions import Experience, flatten, of_roles
 from jade.reward.outcome import assign_rewards
@@ -132,16 +133,22 @@ class Run:
             with self._watch.watching():
                 traces, figures = await self._improve(iteration, deadline)
                 updated = time.perf_counter()
+                lay_out(self.learner.policy, self.crew)
+                laid_out = time.perf_counter()
                 # Never while rollouts are under way: a call would be answered by one policy and the next by another.
                 await self._ahead.wait()
                 waited = time.perf_counter()
-                await publish(self.learner.policy, self.crew, iteration + 1)
+                await publish(self.learner.policy, self.crew, iteration + 1, is_laid_out=True)
+                if self._ahead.is_begun:
+                    self._begin_ahead(iteration + 2, deadline)
+                    await asyncio.sleep(0)  # the questions are to be on their way before anything else is done
         except Alarm as alarm:
             await self._roll_back(alarm)
             return
         if self.cfg.learn.ahead:
-            figures |= {"seconds_waited": waited - updated}
-        figures |= {"seconds_publish": time.perf_counter() - waited, "seconds": time.perf_counter() - started}
+            figures |= {"seconds_waited": waited - laid_out}
+        published = time.perf_counter()
+        figures |= {"seconds_publish": published - waited + laid_out - updated, "seconds": published - started}
         figures |= self._watch.figures()
         self._pass(iteration, traces, figures)
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
@@ -158,8 +165,8 @@ class Run:
         update = partial(learn_from, traces, self.learner, self.cfg, iteration)
         if self.cfg.learn.ahead:
             figures |= {"lag": rollouts.lag}
-            if self._may_begin(iteration + 1) and deadline.has_time():
-                self._ahead.begin(self._roll_out(iteration + 1, lag=1))
+            if not self._ahead.is_begun:
+                self._begin_ahead(iteration + 1, deadline)
             figures |= await self._ahead.learn(update)
         else:
             figures |= update()
@@ -172,6 +179,10 @@ class Run:
         jobs = make_jobs(questions, self.cfg, iteration)
         traces = await work(jobs, self.crew, concurrency=self.cfg.learn.concurrency)
         return Rollouts(traces, time.perf_counter() - started, lag)
+
+    def _begin_ahead(self, iteration: int, deadline: Deadline) -> None:
+        if self._may_begin(iteration) and deadline.has_time():
+            self._ahead.begin(self._roll_out(iteration, lag=1))
 
     def _may_begin(self, iteration: int) -> bool:
         """Whether an iteration's rollouts may be made before the update that comes before it. Not where a checkpoint
