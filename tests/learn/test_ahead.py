@@ -419,6 +419,12 @@ def test_settings_under_which_nothing_can_be_begun_are_refused_by_name(
         check_training(config)
 
 
+def test_processes_beside_several_learners_are_refused(sound: dict[str, Any], tmp_path: Path) -> None:
+    config = Config.model_validate(merge(sound, {"learn": {"ahead": False, "processes": 2}}))
+    with pytest.raises(ConfigError, match=r"^learn\.processes: .*--backend torchrun does not have; set 0$"):
+        train_on("torchrun", Task(config, tmp_path / "run"), Silent())
+
+
 def test_several_processes_are_refused(sound: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Config.model_validate(sound)
     for backend in ("torchrun", "ray"):

@@ -9,15 +9,18 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, Room, open_beside
+from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, Room, all_of, deal, open_beside
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -47,10 +50,14 @@ async def beside(config: Config) -> AsyncIterator[Beside]:
         yield troupe
 
 
+def rollout_processes() -> list[Any]:
+    return [child for child in multiprocessing.active_children() if child.name == "jade-rollouts"]
+
+
 def process_id() -> int:
-    (child,) = [child for child in multiprocessing.active_children() if child.name == "jade-rollouts"]
+    (child,) = rollout_processes()
     assert child.pid is not None
-    return child.pid
+    return int(child.pid)
 
 
 def is_alive(pid: int) -> bool:
@@ -77,7 +84,7 @@ def said(traces: list[Trace]) -> list[object]:
 
 async def test_it_ends_when_it_is_no_longer_needed(config: Config) -> None:
     async with open_beside(config) as troupe:
-        await troupe.line.ask("ready")
+        await troupe.lines[0].ask("ready")
         began = time.monotonic()
     assert time.monotonic() - began < END_SECONDS / 2, "it had to be killed"
 
@@ -92,15 +99,67 @@ async def test_on_a_shared_gpu_the_rollouts_go_first(
         assert os.environ[PRIORITY] == SECOND
 
 
-async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(config: Config, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ahead", "processes"), [(True, 0), (True, 2), (False, 2)], ids=["ahead", "ahead by two", "by two"]
+)
+async def test_a_run_beside_has_the_figures_of_one_in_the_same_process(
+    config: Config, tmp_path: Path, ahead: bool, processes: int
+) -> None:
+    learn = config.learn.model_copy(update={"ahead": ahead, "processes": processes})
+    config = config.model_copy(update={"learn": learn})
     async with open_run(config, tmp_path / "beside", Silent()) as run:
         assert isinstance(run.crew, Beside)
+        assert len(run.crew.lines) == len(rollout_processes()) == max(1, processes)
         await run.train()
+    assert not rollout_processes()
     async with open_run(config, tmp_path / "inside", Silent(), assemble=open_crew) as run:
         await run.train()
-    assert any(row["lag"] for row in read_journal(tmp_path / "beside", "iteration"))
-    assert numbers(tmp_path / "beside") == numbers(tmp_path / "inside")
-    assert not [child for child in multiprocessing.active_children() if child.name == "jade-rollouts"]
+    assert any(row.get("lag") for row in read_journal(tmp_path / "beside", "iteration")) == ahead
+    # Who is read together with whom shows in the last places; one process has the learner's own batches.
+    assert_same_run(tmp_path / "beside", tmp_path / "inside", tolerance=1e-4 if processes else 0.0)
+
+
+def assert_same_run(one: Path, other: Path, tolerance: float) -> None:
+    for row, same in zip(numbers(one), numbers(other), strict=True):
+        assert row.keys() == same.keys()
+        for name, value in row.items():
+            if isinstance(value, float):
+                assert value == pytest.approx(same[name], rel=tolerance, abs=tolerance), name
+            else:
+                assert value == same[name], name
+
+
+@given(
+    samples=st.lists(st.integers(1, 4), max_size=12),
+    num_hands=st.integers(1, 5),
+)
+def test_jobs_are_dealt_once_each_and_those_of_a_question_to_one(samples: list[int], num_hands: int) -> None:
+    jobs = [Job(Question(str(name), "?"), seed) for name, count in enumerate(samples) for seed in range(count)]
+    hands = deal(jobs, num_hands)
+    assert len(hands) == num_hands
+    assert sorted(place for hand in hands for place in hand) == list(range(len(jobs)))
+    asked = [{jobs[place].question.id for place in hand} for hand in hands]
+    assert sum(map(len, asked)) == len(samples)
+    assert max(map(len, asked)) - min(map(len, asked)) <= 1
+
+
+async def test_what_one_fails_at_is_raised_and_the_others_are_given_up() -> None:
+    given_up = asyncio.Event()
+
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise BackboneFailed("the model is gone")
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
+
+    with pytest.raises(BackboneFailed, match="the model is gone"):
+        await all_of([never(), fail()])
+    assert given_up.is_set()
 
 
 async def test_weights_that_are_published_are_what_the_other_speaks_with(config: Config, beside: Beside) -> None:
@@ -120,7 +179,7 @@ async def test_weights_that_are_published_are_what_the_other_speaks_with(config:
 async def test_traces_come_as_they_are_made_and_in_order_in_the_end(beside: Beside) -> None:
     parts: list[dict[int, Trace]] = []
     jobs = JOBS * (2 * AT_ONCE // len(JOBS) + 1)
-    await beside.line.ask("roll_out", tuple(jobs), beside.sampling, 4, on_part=parts.append)
+    await beside.lines[0].ask("roll_out", tuple(jobs), beside.sampling, 4, on_part=parts.append)
     assert [len(part) for part in parts] == [AT_ONCE, AT_ONCE, len(jobs) - 2 * AT_ONCE]
     assert sorted(position for part in parts for position in part) == list(range(len(jobs)))
     traces = await beside.roll_out(jobs, concurrency=4)

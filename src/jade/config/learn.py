@@ -154,10 +154,14 @@ class LearnConfig(Section):
     role_temperature: dict[str, Positive] = Field(default_factory=dict)
     """Roles with a temperature of their own in rollouts: a planner that tries many plans needs executors that do not
     spoil them by chance."""
+    processes: int = Field(0, ge=0)
+    """Processes that make the rollouts beside the learner's, each with the model once more and a share of the questions
+    and of `concurrency`; 0 makes them in the learner's own. For a GPU that waits for its host, and for one learner
+    alone; start CUDA's MPS, or they take turns on it."""
     ahead: bool = False
     """Make the next iteration's rollouts while this one's are learned from, with weights that are one update older;
-    never across a checkpoint or a measurement. Rollouts are made by a second process, which loads the model once more.
-    For a GPU that waits for its host, and for one learner alone; start CUDA's MPS, or the two take turns on it."""
+    never across a checkpoint or a measurement. Rollouts are made by a process beside the learner's, or by as many as
+    `processes` says."""
     train_roles: tuple[str, ...] = ROLE_CODES
     """Roles whose calls are trained; the others keep working and learn nothing."""
     dev_every: int = Field(10, ge=1)

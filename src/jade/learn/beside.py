@@ -1,8 +1,8 @@
-"""A crew in a process beside the learner's: rollouts and updates at the same time, each with an interpreter of its own.
+"""Crews in processes beside the learner's: rollouts with interpreters of their own, at the same time as updates or not.
 
-In one process both would wait for the interpreter's lock more than for the device. The two speak through a pipe;
-weights go through a file in memory that both have mapped. The process ends when the learner's end of the pipe does,
-however that came about, so that none is left behind by one that was killed.
+In one process all would wait for the interpreter's lock more than for the device. Each speaks with the learner through
+a pipe; weights go through a file in memory that all have mapped. A process ends when the learner's end of its pipe
+does, however that came about, so that none is left behind by one that was killed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -169,22 +169,56 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Beside(Troupe):
-    """The crew in the other process, as the learner sees it."""
+    """The crews in the other processes, as the learner sees them."""
 
-    line: Line
+    lines: Sequence[Line]
     shelf: Shelf
 
     async def roll_out(self, jobs: Sequence[Job], *, concurrency: int) -> list[Trace]:
         traces: dict[int, Trace] = {}
-        await self.line.ask("roll_out", tuple(jobs), self.sampling, concurrency, on_part=traces.update)
-        return [traces[position] for position in range(len(jobs))]
+        hands = deal(jobs, len(self.lines))
+        share = -(-concurrency // len(self.lines))
+
+        async def hand_to(line: Line, places: Sequence[int]) -> None:
+            hand = tuple(jobs[place] for place in places)
+            await line.ask(
+                "roll_out", hand, self.sampling, share, on_part=lambda part: traces.update(_at(places, part))
+            )
+
+        await all_of([hand_to(line, places) for line, places in zip(self.lines, hands, strict=True) if places])
+        return [traces[place] for place in range(len(jobs))]
 
     def lay_out(self, policy: Policy) -> None:
-        """The other reads what lies there only when it is told to."""
+        """The others read what lies there only when they are told to."""
         self.shelf.put(policy)
 
     async def follow(self, policy: Policy, version: int) -> None:
-        await self.line.ask("learn", self.shelf.file, self.shelf.layout, self.shelf.dtype, version)
+        shelf = self.shelf
+        await all_of([line.ask("learn", shelf.file, shelf.layout, shelf.dtype, version) for line in self.lines])
+
+
+def deal(jobs: Sequence[Job], num_hands: int) -> list[list[int]]:
+    """The places of the jobs that each hand gets. Those of one question stay together: their prompts are the same."""
+    hands: list[list[int]] = [[] for _ in range(num_hands)]
+    questions = itertools.groupby(range(len(jobs)), key=lambda place: jobs[place].question)
+    for hand, (_, places) in zip(itertools.cycle(hands), questions, strict=False):
+        hand.extend(places)
+    return hands
+
+
+def _at(places: Sequence[int], part: Mapping[int, Trace]) -> dict[int, Trace]:
+    return {places[number]: trace for number, trace in part.items()}
+
+
+async def all_of(asked: Sequence[Coroutine[Any, Any, Any]]) -> None:
+    """Until all have ended, or one has failed and the others are given up."""
+    tasks = [asyncio.create_task(one) for one in asked]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def stand_back() -> None:
@@ -209,23 +243,40 @@ def _told(priority: str) -> Iterator[None]:
 
 @asynccontextmanager
 async def open_beside(config: Config) -> AsyncIterator[Beside]:
-    """Start the process, wait until its crew is ready, and end it whatever happens."""
+    """Start the processes, wait until their crews are ready, and end them whatever happens."""
+    with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        async with AsyncExitStack() as stack:
+            lines = [await stack.enter_async_context(_open_line(config)) for _ in range(num_beside(config))]
+            await all_of([line.ask("ready") for line in lines])
+            dtype = pick_dtype(config.backbone.dtype, pick_device(config.backbone.device))
+            try:
+                yield Beside(config.sampling, lines, Shelf(Path(folder), dtype))
+            finally:
+                for line in lines:  # so that they end together
+                    line.hang_up()
+
+
+def num_beside(config: Config) -> int:
+    """Processes that make rollouts; 0 where the learner's own does."""
+    return max(config.learn.processes, int(config.learn.ahead))
+
+
+@asynccontextmanager
+async def _open_line(config: Config) -> AsyncIterator[Line]:
+    """A process that was started, whether it is ready or not, and is ended in the end."""
     processes = multiprocessing.get_context("spawn")  # a device cannot be shared with a fork
     ours, theirs = processes.Pipe()
-    with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
-        process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
-        with _told(FIRST):
-            process.start()
-        theirs.close()
-        line = Line(ours, process)
-        try:
-            await line.ask("ready")
-            dtype = pick_dtype(config.backbone.dtype, pick_device(config.backbone.device))
-            yield Beside(config.sampling, line, Shelf(Path(folder), dtype))
-        finally:
-            line.hang_up()
-            await asyncio.to_thread(_see_off, process)
-            line.close()
+    process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
+    with _told(FIRST):
+        process.start()
+    theirs.close()
+    line = Line(ours, process)
+    try:
+        yield line
+    finally:
+        line.hang_up()
+        await asyncio.to_thread(_see_off, process)
+        line.close()
 
 
 def _see_off(process: BaseProcess) -> None:

@@ -161,8 +161,11 @@ def _check_ahead(config: Config) -> None:
 
 
 def check_alone(config: Config, what: str) -> None:
-    """Whether rollouts ahead, which one learner and its own sampler can make, meet something that spreads a run."""
-    if config.learn.ahead:
-        raise ConfigError(
-            f"learn.ahead: needs one learner and a sampler of its own beside it, which {what} does not have; set false"
-        )
+    """Whether processes beside a learner, which must be alone and have samplers of its own, meet something that spreads
+    a run."""
+    for name, value, off in (("ahead", config.learn.ahead, "false"), ("processes", config.learn.processes, "0")):
+        if value:
+            raise ConfigError(
+                f"learn.{name}: needs one learner and samplers of its own beside it, which {what} does not have; "
+                f"set {off}"
+            )

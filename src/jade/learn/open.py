@@ -10,7 +10,7 @@ import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
-from jade.learn.beside import Beside, open_beside, stand_back
+from jade.learn.beside import Beside, num_beside, open_beside, stand_back
 from jade.learn.check import Material, check_alone, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
@@ -25,6 +25,7 @@ FREE = (
     "learn.iterations",
     "learn.dev_every",
     "learn.keep",
+    "learn.processes",
     "learn.traces_every",
     "learn.tensorboard",
     "learn.vllm.urls",
@@ -50,12 +51,12 @@ async def open_run(
     assemble: Assemble | None = None,
 ) -> AsyncIterator[Run]:
     """A training run, ready to go on from where it stands. Unless told otherwise a crew in this process does the
-    rollouts, or in one beside it where they are to be made ahead."""
+    rollouts, or in processes beside it."""
     if config.learn.ahead:
         stand_back()
     material = check_training(config)
     claim(config, folder, resume)
-    assemble = assemble or (open_beside if config.learn.ahead else open_crew)
+    assemble = assemble or (open_beside if num_beside(config) else open_crew)
     async with open_claimed(config, material, folder, spectator, assemble) as run:
         yield run
 
