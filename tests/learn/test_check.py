@@ -12,6 +12,7 @@ from jade.errors import ConfigError
 from jade.learn.check import check_training
 from jade.learn.open import claim, differences
 from jade.learn.questions import QuestionStream, read_question_file
+from jade.learn.warmstart.collect import plan_course
 
 
 def write_questions(path: Path, *texts: str, answer: str = "Ada") -> Path:
@@ -102,6 +103,22 @@ def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp
     learn = sound["learn"] | {"held_out": [str(same)], "overlap": "drop"}
     material = check_training(Config.model_validate(sound | {"learn": learn}))
     assert [question.text for question in material.train[0]] == ["Who wrote Ulysses?"]
+
+
+def test_nothing_left_to_train_on_is_said_before_any_work(sound: dict[str, Any]) -> None:
+    learn = sound["learn"] | {"held_out": sound["learn"]["questions"], "overlap": "drop"}
+    refused(sound | {"learn": learn}, r"learn\.overlap: every question")
+    warmstart = {"questions": learn["questions"], "held_out": learn["questions"]}
+    with pytest.raises(ConfigError, match=r"warmstart\.questions: all are left out"):
+        plan_course(Config.model_validate(sound | {"warmstart": warmstart}))
+
+
+def test_a_file_of_which_nothing_is_left_is_not_drawn_from(sound: dict[str, Any], tmp_path: Path) -> None:
+    same = write_questions(tmp_path / "other.jsonl", "who wrote EMMA", answer="Austen")
+    learn = sound["learn"] | {"held_out": [str(same)], "overlap": "drop"}
+    learn["questions"] = [str(same), *learn["questions"]]
+    material = check_training(Config.model_validate(sound | {"learn": learn}))
+    assert [[question.text for question in file] for file in material.train] == [["Who wrote Ulysses?"]]
 
 
 def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:

@@ -61,7 +61,13 @@ def _apart(config: Config, train: Files, dev: Files, held_out: Files) -> Files:
         return train
     lessons = [[lesson_of(question) for question in file] for file in train]
     forbidden = [*_all(dev), *_all(held_out)]
-    return [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
+    kept = [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
+    if not any(kept):
+        raise ConfigError(
+            "learn.overlap: every question of learn.questions shares something with learn.dev or learn.held_out, and "
+            "all are left out; give others"
+        )
+    return [file for file in kept if file]
 
 
 def _all(files: Files) -> list[Question]:
