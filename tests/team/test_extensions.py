@@ -131,6 +131,8 @@ def test_a_new_role_without_an_instruction_is_named(tmp_path: Path) -> None:
         ("def (", "cannot be loaded: SyntaxError"),
         ("import nothing_of_the_kind", "cannot be loaded: ModuleNotFoundError"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+        ("def register(): ...", r"register\(team\) failed: TypeError"),
+        ("def register(team): team.ad()", r"register\(team\) failed: AttributeError"),
     ],
 )
 def test_an_extension_that_cannot_be_used_is_named(tmp_path: Path, text: str, why: str) -> None:
