@@ -78,8 +78,12 @@ async def _ask(question: Question, config: Config, seed: int, trace_file: Path) 
 
 def _claim(file: Path) -> None:
     """A place where nothing can be written is found out before the work, not after it."""
+    from jade.engine.record import check_holds_traces
+
     file.parent.mkdir(parents=True, exist_ok=True)
     file.open("a").close()
+    if file.is_file():
+        check_holds_traces(file)
 
 
 def _as_object(trace: Trace, file: Path) -> dict[str, Any]:
