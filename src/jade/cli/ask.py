@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,7 @@ def command(
         elif not trace.error:
             print_answer(trace, trace_file)
     if trace.error:
-        complain(f"no answer: {trace.error} (what was tried: jade trace show {trace_file})")
+        complain(f"no answer: {trace.error} (what was tried: jade trace show {shlex.quote(str(trace_file))})")
         raise typer.Exit(1)
 
 
