@@ -27,7 +27,8 @@ def config_page() -> str:
     head = (
         f"# Settings\n{NOTE}\nOne TOML file; every field has a default, so an empty file is valid. "
         "On the command line: `--set section.field=value`, where the value is TOML, or plain text where text is wanted "
-        "(`--set 'team.workflows=[\"R,AG\"]'`).\n"
+        "(`--set 'team.workflows=[\"R,AG\"]'`). Paths that are not absolute start where the command is run, "
+        "not where the file lies.\n"
     )
     return head + "".join(_section(Config, ""))
 

@@ -135,8 +135,11 @@ def test_an_override_is_toml_where_it_can_be_and_text_otherwise(
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
-        ("budget.rouns=3", "budget.rouns: no such setting"),
-        ("bugdet.rounds=3", "bugdet: no such setting"),
+        ("budget.rouns=3", "budget.rouns: no such setting (did you mean budget.rounds?)"),
+        ("bugdet.rounds=3", "bugdet: no such setting (did you mean budget?)"),
+        ("learn.ppo.lam=3", "learn.ppo.lam: no such setting"),
+        ("roles.P.modle=x", "roles.P.modle: no such setting (did you mean roles.P.model?)"),
+        ("budget.zzz=3", "budget.zzz: no such setting"),
         ("budget.rounds=0", "budget.rounds: Input should be greater than or equal to 1 (given: 0)"),
         ("budget.seconds=-1.5", "budget.seconds: Input should be greater than 0 (given: -1.5)"),
         ("retrieval.k=-2", "retrieval.k: Input should be greater than or equal to 1 (given: -2)"),

@@ -160,6 +160,20 @@ def test_replay_builds_the_tree_again_step_by_step(page: Page, url: str) -> None
     expect(page.locator(".tree .step .chip")).to_have_text(["P", "QR", "R", "DS", "AG"])
 
 
+def test_a_link_to_a_run_that_is_gone_shows_no_questions_of_another(browser: Browser, url: str) -> None:
+    context = browser.new_context()  # of its own: the browser writes refused requests to the console
+    page, errors = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    open_run(page, url, "before")
+    page.goto(f"{url}#/traces/gone/some")
+    expect(page.locator(".list-summary")).to_have_text("there is no run of that name here")
+    expect(page.locator(".tree-pane .notice")).to_have_text("there is no run of that name here")
+    expect(page.locator(".row")).to_have_count(0)
+    open_run(page, url, "after")
+    context.close()
+    assert errors == []
+
+
 def test_the_list_keeps_few_rows_and_fetches_as_it_scrolls(page: Page, url: str) -> None:
     open_run(page, url, "many")
     assert page.locator(".row").count() < 40

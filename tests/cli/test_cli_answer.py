@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from answering_server import ONE_HOP, Server
 from cli_runs import jade
 
 from jade.cli.answer import print_answer
-from jade.types import Citation, Node, Passage, Question, Trace
+from jade.types import Citation, Node, Observation, Passage, Question, Step, Trace
 
 
 def wide_trace(holding: dict[str, list[bool]]) -> Trace:
@@ -52,6 +53,18 @@ def test_every_passage_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -
     lines = printed(wide_trace({"0.1": [False] * 5, "0.2": [True] * 2}), capsys, everything=True)
     assert [line[:3] for line in lines[::2]] == [f"[{number}]" for number in range(1, 8)]
     assert not [line for line in lines if "more read" in line]
+
+
+def test_a_search_that_failed_is_told_from_one_that_found_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = wide_trace({"0.1": [True]})
+    steps = [
+        Step(f"0:{number}", "0", 1, "R", Observation("All?"), error=error)
+        for number, error in enumerate(["RetrievalFailed: no server", "the retrieval budget is spent", None])
+    ]
+    assert printed(replace(trace, steps=tuple(steps)), capsys)[0] == (
+        "1 of 3 steps failed; the first: RetrievalFailed: no server"
+    )
+    assert "failed" not in printed(replace(trace, steps=tuple(steps[1:])), capsys)[0]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no disk that is always full")

@@ -87,6 +87,14 @@ def test_traces_are_added_to_the_file_and_named_after_question_and_seed(index: P
     assert len({id_.partition("@")[0] for id_ in ids}) == 1
 
 
+def test_a_file_of_something_else_is_refused_before_the_work(index: Path, server: Server) -> None:
+    Path("notes.txt").write_text("notes of mine")
+    done = ask(ONE_HOP, index, server, "--trace", "notes.txt")
+    assert (done.status, done.out) == (2, "")
+    assert "notes.txt holds something else than traces" in done.err
+    assert Path("notes.txt").read_text() == "notes of mine"
+
+
 def test_a_trace_that_nobody_wants_goes_nowhere(index: Path, server: Server) -> None:
     done = ask(ONE_HOP, index, server, "--trace", "/dev/null")
     assert (done.status, "Answer: Ada Lenn" in done.out) == (0, True)

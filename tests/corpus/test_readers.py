@@ -210,6 +210,21 @@ def test_both_forms_of_rows_are_read(tmp_path: Path, name: str) -> None:
     assert [row.place for row in rows] == ["line 1", "line 2", "line 3", "line 4"]
 
 
+@pytest.mark.parametrize(
+    ("contents", "text"),
+    [
+        ("A bird of prey.", "A bird of prey."),
+        ("A bird.\nIt hovers.", "A bird.\nIt hovers."),
+        ('"Kestrel"\nA bird.', "A bird."),
+        ("Kestrel\nA bird.", "A bird."),
+    ],
+)
+def test_a_title_beside_contents_is_kept_and_not_read_twice(tmp_path: Path, contents: str, text: str) -> None:
+    write_files(tmp_path, {"a.jsonl": jsonl([{"id": "1", "title": "Kestrel", "contents": contents}])})
+    (row,) = (found for found in read(tmp_path / "a.jsonl") if isinstance(found, Document))
+    assert (row.title, row.text) == ("Kestrel", text)
+
+
 def test_broken_lines_are_listed_and_the_others_kept(tmp_path: Path) -> None:
     lines = ["{", "", "[1]", '{"id": 1}', '{"text": " "}', '{"text": 5}', {"text": "Kept."}, "[" * 100_000]
     write_files(tmp_path, {"a.jsonl": jsonl(lines)})

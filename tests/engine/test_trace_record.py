@@ -114,12 +114,21 @@ def test_a_line_that_was_cut_off_is_passed_over_and_dropped_by_the_next_writer(t
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("cut_off", [b"", b"{", b"{" * 200_000])
+@pytest.mark.parametrize("cut_off", [b"", b"{", b'{"schema":1,"id":"' + b"x" * 200_000])
 def test_a_file_of_nothing_but_a_cut_off_line_starts_anew(tmp_path: Path, trace: Trace, cut_off: bytes) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(cut_off)
     append_traces(path, [trace])
     assert list(read_traces(path)) == [trace]
+
+
+@pytest.mark.parametrize("held", [b"notes", b"notes\nmore notes", b'{"id": "1", "question": "Who?"}', b"\n"])
+def test_a_file_of_something_else_is_left_as_it_is(tmp_path: Path, trace: Trace, held: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(held)
+    with pytest.raises(TraceUnreadable, match="holds something else than traces"):
+        append_traces(path, [trace])
+    assert path.read_bytes() == held
 
 
 def test_a_cut_off_line_longer_than_a_block_leaves_the_lines_before_it(tmp_path: Path, trace: Trace) -> None:
@@ -134,9 +143,9 @@ def test_a_cut_off_line_longer_than_a_block_leaves_the_lines_before_it(tmp_path:
 @pytest.mark.parametrize("size", [65535, 65536, 65537])
 def test_a_line_end_at_the_edge_of_a_block_is_found(tmp_path: Path, size: int) -> None:
     path = tmp_path / "traces.jsonl"
-    path.write_bytes(b"junk\n" + b"{" * size)
+    path.write_bytes(b'{"schema"}\n' + b"{" * size)
     append_traces(path, [])
-    assert path.read_bytes() == b"junk\n"
+    assert path.read_bytes() == b'{"schema"}\n'
 
 
 @pytest.mark.parametrize(

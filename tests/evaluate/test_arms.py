@@ -283,3 +283,14 @@ def test_unreadable_roles_failures_and_rows_that_are_one_are_pointed_out(tmp_pat
     noted = remarks(board_of(str(run)))
     assert noted[1:] == ["1 of 3 questions of JADE failed and score 0"]
     assert [text for name, text in compose(board_of(str(run)), DOUBT).facts if name == "mind"] == noted
+
+
+def test_a_run_that_was_stopped_is_not_taken_for_a_finished_one(tmp_path: Path) -> None:
+    run = write_answers(tmp_path / "a", {"nq": [RIGHT] * 3})
+    asked = [make_trace("nq", "vanilla-rag", place, answer=RIGHT).question for place in range(5)]
+    files = CellFiles(run, Cell("nq", "vanilla-rag"))
+    assert len(files.resume(asked)) == 3
+    (remark,) = remarks(board_of(str(run)))
+    assert remark.startswith("Vanilla RAG has 3 of 5 questions of NQ: its run is not finished")
+    files.resume(asked[:3])
+    assert remarks(board_of(str(run))) == []

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jade.errors import ConfigError, DocumentError
-from jade.evaluate.benchmarks import BENCHMARKS, choose, find_benchmark, load_questions, supporting_titles
+from jade.evaluate.benchmarks import (
+    BENCHMARKS,
+    choose,
+    find_benchmark,
+    load_questions,
+    read_questions,
+    supporting_titles,
+)
+from jade.learn.questions import read_question_file
+from jade.learn.warmstart.gold import lesson_of
 from jade.types import Question
 
 
@@ -67,6 +76,23 @@ def test_supporting_titles_are_read_from_either_form_and_contexts_are_left_behin
     assert [supporting_titles(question) for question in (a, b, c)] == [("Ada", "Bob"), ("Cy",), ()]
     assert set(a.metadata) == {"supporting_titles"}
     assert b.metadata["type"] == "bridge"
+
+
+def test_whoever_leaves_a_field_out_is_shown_a_question_that_can_be_read(tmp_path: Path) -> None:
+    with pytest.raises(DocumentError) as caught:
+        list(read_questions(write(tmp_path / "own.jsonl", {"question": "Who?"}), "own"))
+    _, _, shown = str(caught.value).partition("a question is ")
+    (question,) = read_questions(write(tmp_path / "own.jsonl", shown), "own")
+    assert question.answers
+
+
+def test_the_questions_of_the_page_are_read_and_taught(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    path = write(tmp_path / "own.jsonl", *page.partition("```json\n")[2].partition("\n```")[0].split("\n"))
+    one, two = read_questions(path, "own")
+    assert read_question_file(path) == [one, two]
+    assert supporting_titles(two) == ("Kestrel", "Hugo Brandt")
+    assert [lesson_of(question).kind for question in (one, two)] == ["one-round", "QDS"]
 
 
 @pytest.mark.parametrize(

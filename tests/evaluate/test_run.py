@@ -272,6 +272,11 @@ async def test_an_index_of_another_corpus_is_refused_before_any_work() -> None:
     await check([ONE_HOP], other, "no-retrieval")
 
 
+async def test_an_index_that_shares_no_word_with_the_benchmark_is_refused_too() -> None:
+    with pytest.raises(IndexUnusable, match="index some/index does not fit nq"):
+        await check([ONE_HOP], Shelf([]))
+
+
 async def test_an_index_that_has_some_evidence_or_no_titles_is_accepted() -> None:
     await check([ONE_HOP, TWO_HOPS], Shelf(LIBRARY[:1]))
     await check([replace(ONE_HOP, metadata={})], Shelf([]))

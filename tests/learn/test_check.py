@@ -11,8 +11,9 @@ from jade.config import Config, load_config
 from jade.errors import ConfigError
 from jade.learn.check import check_training
 from jade.learn.checkpoint import FILES
-from jade.learn.open import claim, differences
+from jade.learn.open import claim, differences, say_if_bent
 from jade.learn.questions import QuestionStream, read_question_file
+from jade.learn.warmstart.collect import plan_course
 
 
 def write_questions(path: Path, *texts: str, answer: str = "Ada") -> Path:
@@ -130,6 +131,37 @@ def test_a_file_of_which_the_part_holds_nothing_is_refused_by_name(sound: dict[s
     (path,) = sound["learn"]["questions"]
     learn = sound["learn"] | {"part": [0.0, 1e-9]}
     refused(sound | {"learn": learn}, rf"learn\.part: \[0, 1e-09\] holds no question of {path}")
+
+
+def test_nothing_left_to_train_on_is_said_before_any_work(sound: dict[str, Any]) -> None:
+    learn = sound["learn"] | {"held_out": sound["learn"]["questions"], "overlap": "drop"}
+    refused(sound | {"learn": learn}, r"learn\.overlap: every question")
+    warmstart = {"questions": learn["questions"], "held_out": learn["questions"]}
+    with pytest.raises(ConfigError, match=r"warmstart\.questions: all are left out"):
+        plan_course(Config.model_validate(sound | {"warmstart": warmstart}))
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_config_that_somebody_wrote_is_not_replaced_by_the_runs_own(
+    tiny_model: Path, tmp_path: Path, resume: bool
+) -> None:
+    text = f"# What I want to find out.\nbackbone.model = '{tiny_model}'\n"
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(ConfigError, match=r"--out: .*config\.toml is not a run's own"):
+        claim(load_config(tmp_path / "config.toml"), tmp_path, resume)
+    assert (tmp_path / "config.toml").read_text() == text
+
+
+def test_a_run_that_came_to_no_checkpoint_may_be_begun_again(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model)
+    for resume in (False, False, True):
+        claim(config, tmp_path, resume)
+
+
+def test_going_on_with_nothing_is_said(tiny_model: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    say_if_bent(make_config(tiny_model), tmp_path / "mistyped", said.append)
+    assert said == [f"there is no run in {tmp_path / 'mistyped'} to go on with: it begins"]
 
 
 def test_a_folder_with_a_run_is_not_written_over(tiny_model: Path, tmp_path: Path) -> None:

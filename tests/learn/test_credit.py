@@ -190,3 +190,35 @@ def test_a_plugged_in_rule_gives_every_role_its_own_motive() -> None:
 def test_an_unknown_rule_is_refused_by_the_name_of_its_field(name: str) -> None:
     with pytest.raises(ConfigError, match=r"learn\.credit\.rule"):
         find_rule(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("rule = 3", "is no function but 3"),
+        ("def (", "cannot be loaded: SyntaxError"),
+        ("rule = undefined", "cannot be loaded: NameError"),
+    ],
+)
+def test_a_rule_that_cannot_be_called_is_refused_before_any_rollout(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "own.py").write_text(text)
+    with pytest.raises(ConfigError, match=rf"learn\.credit\.rule: .*{why}"):
+        find_rule(f"{tmp_path / 'own.py'}:rule")
+
+
+@pytest.mark.parametrize(
+    ("gives", "why"),
+    [
+        ("None", "gave NoneType instead of a Credit"),
+        ("Credit(tuple(values)[1:], tuple(values))", "gave 2 advantages for 3 transitions"),
+        ("Credit(tuple(values), tuple(v[:1] for v in values))", r"gave returns of shape \(1,\) for transition 0"),
+        # As many numbers as there are tokens, but at others than their own.
+        ("Credit((values[0][:1], np.append(values[1], 0.0), values[2]), tuple(values))", r"gave advantages of shape"),
+    ],
+)
+def test_a_rule_whose_numbers_do_not_fit_the_tokens_is_told_so(tmp_path: Path, gives: str, why: str) -> None:
+    text = "import numpy as np\nfrom jade.learn.credit.base import Credit\ndef rule(experience, values, cfg):\n"
+    (tmp_path / "own.py").write_text(f"{text}    return {gives}\n")
+    _, values, experience = mixed_experience()
+    with pytest.raises(ConfigError, match=rf"learn\.credit\.rule: .*{why}"):
+        assign_credit(experience, values, CreditConfig(rule=f"{tmp_path / 'own.py'}:rule"))

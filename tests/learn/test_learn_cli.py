@@ -65,8 +65,20 @@ def test_from_gold_data_to_an_exported_policy(tiny_model: Path, settings: dict[s
     assert [row["iteration"] for row in read_journal(tmp_path / "run", "iteration")] == [1, 2]
 
     assert "workflows.svg" in succeed("plot", tmp_path / "run").output
-    succeed("export", tmp_path / "run", "--out", tmp_path / "merged", "--merge", "--dtype", "bfloat16")
+    done = succeed("export", tmp_path / "run", "--out", tmp_path / "merged", "--merge", "--dtype", "bfloat16")
     assert (tmp_path / "merged" / "model.safetensors").is_file()
+    assert done.stderr == ""
+
+
+def test_an_export_says_what_of_the_team_must_come_with_it(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    plans = "team.workflows=['R,AG']"
+    succeed("train", run, "--minutes", "0.0001", "--set", plans, "--set", "learn.train_roles=['AG']")
+    done = succeed("export", tmp_path / "run", "--out", tmp_path / "team")
+    assert done.stdout == f"{tmp_path / 'team'}\n"
+    assert "give the same team.workflows with it" in done.stderr
 
 
 def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jade.config import load_config
-from jade.errors import ConfigError
-from jade.learn.questions import is_in_part, read_question_files
+from jade.errors import ConfigError, DocumentError
+from jade.learn.questions import is_in_part, read_question_file, read_question_files
 from jade.types import Question
 
 HALVES = ((0.0, 0.5), (0.5, 1.0))
@@ -34,3 +34,29 @@ def test_a_part_stays_the_same_when_the_file_grows(tmp_path: Path) -> None:
 def test_a_part_that_runs_backwards_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"learn\.part: .*from and to must rise"):
         load_config(None, ["learn.part=[0.5, 0.5]"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"golden_answers": "Ada"}, "'golden_answers' is not a list but 'Ada'"),
+        ({"golden_answers": []}, "'golden_answers' is empty"),
+        ({"golden_answers": [" "]}, "'golden_answers' is empty"),
+        ({"question": " "}, "'question' is empty"),
+        ({"metadata": "hops"}, "'metadata' is not a JSON object but str"),
+    ],
+)
+def test_a_question_that_nothing_could_be_learned_from_is_refused_by_its_line(
+    tmp_path: Path, fields: dict[str, object], complaint: str
+) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"id": 1, "question": "Who wrote Emma?", "golden_answers": ["Ada"]} | fields))
+    with pytest.raises(DocumentError, match=rf"own\.jsonl:1: {complaint}"):
+        read_question_file(path)
+
+
+def test_a_part_without_a_question_is_refused_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "own.jsonl"
+    path.write_text(json.dumps({"id": 1, "question": "Who wrote Emma?", "golden_answers": ["Ada"]}))
+    with pytest.raises(ConfigError, match=r"learn\.part: .* holds no question of .*own\.jsonl"):
+        read_question_files("learn.questions", [path], part=(0.0, 1e-9))

@@ -10,6 +10,7 @@ from learn_builders import Killed, lose_one_file
 from learn_faults import FaultyLearner, always_the_same, become_certain, behave, lose_a_weight
 from learn_runs import make_config, make_run, small_world
 
+from jade.backbone.local import LocalBackbone
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.engine.record import read_traces
@@ -78,6 +79,23 @@ async def test_going_on_from_an_older_checkpoint_ends_where_going_through_does(
     for name in ("policy.safetensors", "optimiser.safetensors"):
         one, other = (tmp_path / run / "checkpoints/step-000003" / name for run in ("through", "killed"))
         assert one.read_bytes() == other.read_bytes()
+
+
+async def test_rollouts_after_a_measurement_read_the_prompts_that_a_resumed_run_reads(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    async def reused(folder: str, iterations: int) -> int:
+        learn = {"iterations": iterations, "dev_every": 2}
+        run = make_run(make_config(tiny_model, {"learn": learn}), tmp_path / folder, dev=small_world().splits["dev"])
+        await run.train()
+        assert isinstance(run.crew, Crew)
+        assert isinstance(run.crew.cast.shared, LocalBackbone)
+        return run.crew.cast.shared.counts.prompt_tokens_reused
+
+    through = await reused("through", 3)
+    # Copied or computed, a prompt's keys and values differ in their last digits.
+    assert await reused("resumed", 2) + await reused("resumed", 3) == through
+    assert numbers(tmp_path / "resumed") == numbers(tmp_path / "through")
 
 
 async def test_a_run_that_was_rolled_back_and_then_killed_equals_one_that_was_not(

@@ -63,6 +63,7 @@ async def test_a_folder_of_documents_becomes_an_index_that_points_back_at_them(d
     assert "is ready: 3 documents, 3 passages" in output
     assert "4 files read, 0 unchanged, 0 removed" in output
     assert "2 could not be read:" in output
+    assert "1 files of other kinds were passed over" in output
     assert "  junk.txt is not text" in output
     assert "  rows.jsonl:line 2 is not JSON" in output
     assert "alert" not in str(await search(tmp_path / "index", "alert river"))

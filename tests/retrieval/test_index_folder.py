@@ -56,6 +56,13 @@ def test_an_empty_folder_is_no_index(tmp_path: Path) -> None:
     assert "has no manifest.json, so it is no index" in complaint(tmp_path)
 
 
+def test_a_folder_of_documents_is_not_told_to_become_the_index(tmp_path: Path) -> None:
+    papers = tmp_path / "my papers"
+    papers.mkdir()
+    assert f"`jade index '{papers}' --out index`" in complaint(papers)
+    assert f"`jade index PATH --out '{papers / 'none'}'`" in complaint(papers / "none")
+
+
 def test_a_newer_format_is_named(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps({"format": 99, "what": "ever"}))
     assert "has format 99, this JADE reads up to 1" in complaint(folder)

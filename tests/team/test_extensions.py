@@ -12,11 +12,13 @@ import pytest
 
 from jade.config import TeamConfig
 from jade.errors import ConfigError
+from jade.outside import load_module
 from jade.team.roles import RoleSpec, ToolSpec
 from jade.team.team import TeamBuilder, build_team
 from jade.team.workflow import parse_workflow, print_workflow
-from jade.types import Workflow
+from jade.types import Malformed, Note, Observation, Passage, Step, Workflow
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fact_checker.py"
 CHECKER = dedent('''
     """A role that checks facts and a tool that knows the date."""
 
@@ -91,6 +93,20 @@ def test_a_role_and_a_tool_from_outside_join_the_team(extension: str) -> None:
     assert isinstance(team.members["DATE"], ToolSpec)
 
 
+def test_the_example_of_the_docs_is_a_role_that_can_be_planned_and_paid() -> None:
+    team = build_team(TeamConfig(extensions=(str(EXAMPLE),), workflows=("R,FC,AG", "R,AG")))
+    checker = team.role("FC")
+    passages = (Passage("1", "Emma", "Jane Austen wrote Emma."),)
+    seen = Observation("Who wrote Emma?", passages=passages)
+    assert [checker.parse(text, seen) for text in ("Yes.", "no", "maybe")] == [
+        Note("yes"), Note("no"), Malformed("neither yes nor no"),
+    ]  # fmt: skip
+    is_right = load_module(str(EXAMPLE)).is_right
+    said = [Step("0:0", "0", 1, "FC", seen, applied=Note(word)) for word in ("yes", "no", "unchecked")]
+    assert [is_right(step, ("Jane Austen",)) for step in said] == [True, False, False]
+    assert [is_right(step, ("Ada",)) for step in said] == [False, True, False]
+
+
 def test_the_grammar_takes_new_members_in(extension: str) -> None:
     team = build_team(TeamConfig(extensions=(extension,)))
     codes = team.legal(child=False).codes
@@ -131,6 +147,8 @@ def test_a_new_role_without_an_instruction_is_named(tmp_path: Path) -> None:
         ("def (", "cannot be loaded: SyntaxError"),
         ("import nothing_of_the_kind", "cannot be loaded: ModuleNotFoundError"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+        ("def register(): ...", r"register\(team\) failed: TypeError"),
+        ("def register(team): team.ad()", r"register\(team\) failed: AttributeError"),
     ],
 )
 def test_an_extension_that_cannot_be_used_is_named(tmp_path: Path, text: str, why: str) -> None:

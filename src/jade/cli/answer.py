@@ -15,6 +15,7 @@ from rich.text import Text
 
 from jade.cli.screen import foreign, open_screen
 from jade.cli.tree import clip, render_trace
+from jade.engine.budget import has_failed
 from jade.types import Citation, Trace
 
 
@@ -33,8 +34,11 @@ def _doubts(trace: Trace) -> Iterator[Text]:
         yield foreign("No document that was found supports this answer.", "yellow")
     elif not trace.supported:
         yield foreign("Nothing that was found answers this question.", "yellow")
+    failed = [step.error for step in trace.steps if step.error and has_failed(step)]
     if trace.error:
         yield foreign(f"The team failed: {trace.error}", "red")
+    elif failed:
+        yield foreign(f"{len(failed)} of {len(trace.steps)} steps failed; the first: {failed[0]}", "red")
     if trace.stopped:
         yield foreign(f"Stopped early: the budget of {trace.stopped} was spent.", "yellow")
 

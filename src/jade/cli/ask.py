@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,7 @@ def command(
         elif not trace.error:
             print_answer(trace, trace_file)
     if trace.error:
-        complain(f"no answer: {trace.error} (what was tried: jade trace show {trace_file})")
+        complain(f"no answer: {trace.error} (what was tried: jade trace show {shlex.quote(str(trace_file))})")
         raise typer.Exit(1)
 
 
@@ -78,8 +79,12 @@ async def _ask(question: Question, config: Config, seed: int, trace_file: Path) 
 
 def _claim(file: Path) -> None:
     """A place where nothing can be written is found out before the work, not after it."""
+    from jade.engine.record import check_holds_traces
+
     file.parent.mkdir(parents=True, exist_ok=True)
     file.open("a").close()
+    if file.is_file():
+        check_holds_traces(file)
 
 
 def _as_object(trace: Trace, file: Path) -> dict[str, Any]:

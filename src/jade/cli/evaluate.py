@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -127,7 +128,8 @@ def print_session(session: Session, out: Path, console: Console) -> None:
         console.print(line, markup=False, highlight=False)
     if session.questions:
         console.print(Text(_pace(session), style="dim"), soft_wrap=True)
-    console.print(Text(f"records in {out}; next: jade report {out} --out report", style="dim"), soft_wrap=True)
+    next_ = f"jade report {shlex.quote(str(out))} --out report"
+    console.print(Text(f"records in {out}; next: {next_}", style="dim"), soft_wrap=True)
 
 
 def _wordings(session: Session) -> Iterator[str]:

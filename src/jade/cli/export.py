@@ -22,6 +22,11 @@ def command(
     checkpoint: Annotated[str, typer.Option(help="best, newest, or an iteration's number.")] = "best",
 ) -> None:
     """Write the trained policy so that transformers, peft and vLLM load it."""
+    from jade.config import TeamConfig, load_config
     from jade.learn.export import export_run
 
     typer.echo(str(export_run(run, out, merge=merge, dtype=dtype.value, checkpoint=checkpoint)))
+    team = load_config(run / "config.toml").team
+    apart = [f"team.{name}" for name, value in team if value != getattr(TeamConfig(), name)]
+    if apart:
+        typer.echo(f"its team was set otherwise in training; give the same {', '.join(apart)} with it", err=True)

@@ -21,7 +21,11 @@ MOST_LISTED = 30
 def command(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files or folders: .txt .md .html .pdf .docx .jsonl .jsonl.gz", show_default=False),
+        typer.Argument(
+            help="Files or folders: .txt .md .html .pdf .docx .jsonl .jsonl.gz. The index holds these and no others: "
+            "name all of them each time.",
+            show_default=False,
+        ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The index folder to make or bring up to date.")] = Path("index"),
     words: Annotated[int, typer.Option(help="Words in a passage, about.")] = 100,
@@ -104,7 +108,7 @@ def index_documents(
         fresh=fresh,
         progress=progress or no_progress,
     )
-    return replace(report, unreadable=(*found.unreadable, *report.unreadable))
+    return replace(report, unreadable=(*found.unreadable, *report.unreadable), num_other=found.num_other)
 
 
 def shard_documents(paths: Sequence[Path], out: Path, size: int, cutting: Any, max_megabytes: float) -> str:
@@ -178,6 +182,8 @@ def _lines(report: Report, out: Path, most: int | None) -> Iterator[str]:
         f"{report.num_bytes / 1e6:.1f} MB, {report.seconds:.1f} s"
     )
     yield f"{report.num_read:,} files read, {report.num_kept:,} unchanged, {report.num_removed:,} removed"
+    if report.num_other:
+        yield f"{report.num_other:,} files of other kinds were passed over"
     if counts["renamed"]:
         yield f"{counts['renamed']:,} passages had an id that another already had; they got a number behind it"
     if report.unreadable:

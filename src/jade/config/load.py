@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -59,6 +60,12 @@ def _value(text: str, as_text: bool) -> Any:
 
 def _wants_text(names: Sequence[str]) -> bool:
     """Whether the setting of this name is a text or a path; one that does not exist is complained of later."""
+    kind = _kind(names)
+    return bool({str, Path} & {kind, *get_args(kind)}) and get_origin(kind) not in (tuple, dict)
+
+
+def _kind(names: Sequence[str]) -> Any:
+    """What the setting or the section of this name holds; None where there is none."""
     kind: Any = Config
     for name in names:
         if get_origin(kind) is dict:
@@ -66,8 +73,8 @@ def _wants_text(names: Sequence[str]) -> bool:
         elif isinstance(kind, type) and issubclass(kind, BaseModel) and name in kind.model_fields:
             kind = kind.model_fields[name].annotation
         else:
-            return False
-    return bool({str, Path} & {kind, *get_args(kind)}) and get_origin(kind) not in (tuple, dict)
+            return None
+    return kind
 
 
 def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
@@ -75,5 +82,14 @@ def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
     for problem in error.errors():
         field = ".".join(str(part) for part in problem["loc"])
         given = "" if problem["type"] in ("missing", "extra_forbidden") else f" (given: {problem['input']!r})"
-        message = "no such setting" if problem["type"] == "extra_forbidden" else problem["msg"]
+        message = _unknown(field) if problem["type"] == "extra_forbidden" else problem["msg"]
         yield f"{where}{field}: {message}{given}"
+
+
+def _unknown(field: str) -> str:
+    """That there is no such setting, and the one of its section that was probably meant."""
+    *sections, name = field.split(".")
+    section = _kind(sections)
+    known = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
+    meant = get_close_matches(name, known, n=1)
+    return "no such setting" + (f" (did you mean {'.'.join([*sections, *meant])}?)" if meant else "")

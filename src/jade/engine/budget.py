@@ -12,13 +12,18 @@ import time
 from dataclasses import dataclass, field
 
 from jade.config import BudgetConfig
-from jade.types import Generation, Usage
+from jade.types import Generation, Step, Usage
 
 BUDGET_SPENT = "budget is spent"
 """How a step ends that was refused and did not fail: what it says before names the budget."""
 SHARED = ("rounds", "retrievals", "calls", "tokens")
 LENT = {"tokens": 1024}
 """How much of a budget is lent at a time; of those that are not named, one."""
+
+
+def has_failed(step: Step) -> bool:
+    """Whether a call or a search raised, so that its fallback ran; one that a budget refused did not fail."""
+    return step.generation is None and step.error is not None and not step.error.endswith(BUDGET_SPENT)
 
 
 @dataclass(slots=True)

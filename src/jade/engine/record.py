@@ -38,6 +38,8 @@ from jade.types import (
 )
 
 Json = dict[str, Any]
+LINE_START = b'{"schema"'
+"""How every trace begins on disk."""
 _LEAVES = (str, int, float, bool, type(None))
 _Noun = TypeVar("_Noun")
 _ACTIONS: dict[str, type] = {
@@ -56,7 +58,8 @@ def trace_from_json(data: Mapping[str, Any]) -> Trace:
     """The trace again, equal to the one written. Raises TraceUnreadable on anything else."""
     schema = data.get("schema")
     if not isinstance(schema, int) or schema > TRACE_SCHEMA:
-        raise TraceUnreadable(f"trace of schema {schema!r}: this version reads up to {TRACE_SCHEMA}; update jade")
+        remedy = "update jade" if isinstance(schema, int) else "is this a file of traces?"
+        raise TraceUnreadable(f"trace of schema {schema!r}: this version reads up to {TRACE_SCHEMA}; {remedy}")
     try:
         table = [_build(Passage, passage) for passage in data["passages"]]
         return _Reader(table).trace(data)
@@ -72,11 +75,20 @@ def append_traces(path: Path, traces: Iterable[Trace]) -> None:
     """Add lines at the end of a file, each written whole. A line that was cut off there before is dropped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file():
+        check_holds_traces(path)
         _drop_cut_line(path)
     with path.open("a", encoding="utf-8") as file:
         for trace in traces:
             file.write(dump_trace(trace) + "\n")
             file.flush()
+
+
+def check_holds_traces(path: Path) -> None:
+    """Refuse a file of something else: its last line would be taken for a trace that was cut off, and be dropped."""
+    with path.open("rb") as file:
+        start = file.read(len(LINE_START))
+    if not LINE_START.startswith(start):
+        raise TraceUnreadable(f"{path} holds something else than traces; nothing is added to it: name another file")
 
 
 def read_traces(path: Path) -> Iterator[Trace]:
@@ -87,7 +99,7 @@ def read_traces(path: Path) -> Iterator[Trace]:
                 if line.endswith("\n"):
                     yield _parse_line(line, path, number)
     except (OSError, UnicodeDecodeError) as error:
-        raise TraceUnreadable(f"{path}: {error}") from None
+        raise TraceUnreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _drop_cut_line(path: Path, block: int = 1 << 16) -> None:

@@ -51,6 +51,8 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     )
 }
 SUFFIXES = (".jsonl", ".jsonl.gz")
+EXAMPLE = '{"id": "1", "question": "Who funded the survey?", "golden_answers": ["Wellcome Trust"]}'
+"""A question with all that it needs, for those who write their own."""
 DROPPED_METADATA = ("context", "supporting_facts")
 """Whole reading contexts would swell every trace; supporting facts are kept as their titles."""
 
@@ -152,12 +154,12 @@ def _question(text: str, where: str, dataset: str) -> Question:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+        raise DocumentError(f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from None
     if not isinstance(data, dict):
         raise DocumentError(f"{where}: not a JSON object but {type(data).__name__}")
     missing = [field for field in ("id", "question", "golden_answers") if field not in data]
     if missing:
-        raise DocumentError(f"{where}: no field {missing[0]!r}")
+        raise DocumentError(f"{where}: no field {missing[0]!r}; a question is {EXAMPLE}")
     question = Question(str(data["id"]), _text(data["question"], where), _golds(data["golden_answers"], where), dataset)
     return replace(question, metadata=_metadata(data.get("metadata"), where))
 

@@ -42,5 +42,5 @@ async def _any_found(titles: Sequence[str], retriever: Retriever) -> bool:
     """Whether a search for some title finds a page of that title; passages without any titles get the doubt."""
     results = await retriever.search(titles, PROBE_DEPTH)
     found = [{normalise(passage.title) for passage in passages} for passages in results]
-    titled = any(names - {""} for names in found)
-    return not titled or any(normalise(title) in names for title, names in zip(titles, found, strict=True))
+    untitled = any(found) and not any(names - {""} for names in found)
+    return untitled or any(normalise(title) in names for title, names in zip(titles, found, strict=True))

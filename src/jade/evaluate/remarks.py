@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jade.evaluate.board import Board, Column
+from jade.evaluate.board import Board, Column, benchmark_title
 from jade.evaluate.methods import METHODS
 from jade.evaluate.tables import listed, method_title
 
@@ -23,6 +23,11 @@ def remarks(board: Board) -> list[str]:
 
 def _about(column: Column) -> Iterator[str]:
     title, cells = method_title(column), list(column.cells.values())
+    for cell in cells:
+        for run in cell.runs:
+            if (asked := run.files.num_asked() or 0) > len(run.records):
+                done = f"{len(run.records)} of {asked} questions of {benchmark_title(cell.cell.benchmark)}"
+                yield f"{title} has {done}: its run is not finished, and the first ones need not be like the others"
     searched = [record.cost["retrievals"] > 0 for cell in cells for record in cell.records]
     if column.method in METHODS and METHODS[column.method].needs_index and sum(searched) < SELDOM * len(searched):
         yield f"{title} searched for {sum(searched)} of {len(searched)} answers"

@@ -1,10 +1,11 @@
 """The folder of an evaluation run: what was asked for in `run.json`, and a folder of files for every cell.
 
     RUN/run.json                         settings, the whole config, versions
-    RUN/<benchmark>/<method>[@variant]/  records.jsonl, traces.jsonl, timings.jsonl
+    RUN/<benchmark>/<method>[@variant]/  records.jsonl, traces.jsonl, timings.jsonl, asked.json
 
-The three files of a cell grow line by line in the order of the questions. After a kill they are cut back to the
-questions that all three have, so that a resumed run ends with the same records, byte for byte.
+asked.json says how many questions there are to be. The three other files of a cell grow line by line in the order of
+the questions. After a kill they are cut back to the questions that all three have, so that a resumed run ends with the
+same records, byte for byte.
 """
 
 from __future__ import annotations
@@ -55,17 +56,19 @@ class Timing:
 
 
 class CellFiles:
-    """The three files of one cell."""
+    """The files of one cell."""
 
     def __init__(self, run: Path, cell: Cell) -> None:
         self.folder = run / cell.benchmark / cell.column
         self.records = self.folder / "records.jsonl"
         self.traces = self.folder / "traces.jsonl"
         self.timings = self.folder / "timings.jsonl"
+        self._asked = self.folder / "asked.json"
 
     def resume(self, questions: Sequence[Question]) -> list[Record]:
         """Cut what a kill left half-written; the records of the questions that are done."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(self._asked, {"questions": len(questions)})
         ends = {path: list(_line_ends(path)) for path in (self.traces, self.timings, self.records)}
         num_done = min(map(len, ends.values()))
         for path, places in ends.items():
@@ -80,6 +83,13 @@ class CellFiles:
         _append(self.traces, dump_trace(trace))
         _append(self.timings, json.dumps({name: getattr(timing, name) for name in Timing.__slots__}))
         _append(self.records, dump_record(record))
+
+    def num_asked(self) -> int | None:
+        """How many records a finished cell has; None where the run did not say."""
+        try:
+            return int(json.loads(self._asked.read_text(encoding="utf-8"))["questions"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def num_sessions(self) -> int:
         return max((timing.session for timing in read_timings(self.timings)), default=-1) + 1

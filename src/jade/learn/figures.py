@@ -11,7 +11,7 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from jade.config import RewardConfig
-from jade.engine.budget import BUDGET_SPENT
+from jade.engine.budget import has_failed
 from jade.reward.metrics import exact_match
 from jade.reward.outcome import assign_rewards, cost, outcome
 from jade.types import Malformed, Step, Trace
@@ -61,16 +61,12 @@ def _failed_steps(traces: Sequence[Trace]) -> float:
     """The share of calls and searches that raised. Their fallbacks ran and their questions count as answered, so that
     nothing else shows it; those that a budget refused did not fail."""
     steps = [step for trace in traces for step in trace.steps]
-    return fmean(_raised(step) for step in steps) if steps else 0.0
+    return fmean(has_failed(step) for step in steps) if steps else 0.0
 
 
 def why_steps_failed(traces: Sequence[Trace]) -> str:
     """What one of them raised."""
-    return next((step.error or "" for trace in traces for step in trace.steps if _raised(step)), "")
-
-
-def _raised(step: Step) -> bool:
-    return step.generation is None and step.error is not None and not step.error.endswith(BUDGET_SPENT)
+    return next((step.error or "" for trace in traces for step in trace.steps if has_failed(step)), "")
 
 
 def _malformed(calls: Sequence[Step]) -> float:

@@ -88,8 +88,13 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         _write(config, written)
         return
-    if not resume and Checkpoints(folder / "checkpoints").all():
+    begun = bool(Checkpoints(folder / "checkpoints").all())
+    if begun and not resume:
         raise ConfigError(f"--out: {folder} holds a run already; give --resume to go on with it, or another folder")
+    if not begun and written.read_text(encoding="utf-8") != dump_config(load_config(written)):
+        raise ConfigError(
+            f"--out: {written} is not a run's own, which would replace it; give another folder, or move it"
+        )
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
         raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
@@ -104,8 +109,11 @@ def _write(config: Config, path: Path) -> None:
 
 
 def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:
-    """Before a run is resumed: a step size that falls over the iterations falls otherwise when they are others."""
+    """Before a run is resumed: that there is none; and a step size that falls over the iterations falls otherwise when
+    they are others."""
     written = folder / "config.toml"
+    if not written.is_file():
+        say(f"there is no run in {folder} to go on with: it begins")
     if config.learn.ppo.decay == "none" or not written.is_file():
         return
     was, now = load_config(written).learn.iterations, config.learn.iterations

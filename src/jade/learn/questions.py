@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
@@ -114,7 +114,17 @@ def _open(path: Path) -> IO[str]:
 def _parse(line: str, where: str, dataset: str) -> Question:
     try:
         row = json.loads(line)
-        golds = tuple(str(gold) for gold in row["golden_answers"])
-        return Question(str(row["id"]), str(row["question"]), golds, dataset, row.get("metadata") or {})
+        golds = row["golden_answers"]
+        question = Question(str(row["id"]), str(row["question"]), (), dataset, row.get("metadata") or {})
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise DocumentError(f"{where}: not a question in FlashRAG's fields ({type(error).__name__}: {error})") from None
+    if not isinstance(golds, list):  # a text would be taken for a list of its letters
+        raise DocumentError(f"{where}: 'golden_answers' is not a list but {golds!r}")
+    answers = tuple(str(gold) for gold in golds)
+    if not any(map(str.strip, answers)):
+        raise DocumentError(f"{where}: 'golden_answers' is empty, so nothing could be right")
+    if not question.text.strip():
+        raise DocumentError(f"{where}: 'question' is empty")
+    if not isinstance(question.metadata, dict):
+        raise DocumentError(f"{where}: 'metadata' is not a JSON object but {type(question.metadata).__name__}")
+    return replace(question, answers=answers)

@@ -215,6 +215,9 @@ class Run:
         self.spectator.dev(self.progress.iteration, figures)
         if not self.guard.is_spoiled(figures):
             self._note_best(figures["reward"])
+        # Prompts that were read here must not be copied by the rollouts that follow: a run that is resumed here reads
+        # them itself, in other batches, and its numbers end in other digits.
+        await publish(self.learner.policy, self.crew, self.progress.iteration)
 
     def _note_best(self, score: float) -> None:
         if self.progress.best is None or score > self.progress.best:

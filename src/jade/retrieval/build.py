@@ -76,6 +76,8 @@ class Report:
     seconds: float
     unchanged: bool
     """Whether the index was up to date already and nothing was written."""
+    num_other: int = 0
+    """Files of kinds that are not documents."""
 
     @property
     def num_bytes(self) -> int:

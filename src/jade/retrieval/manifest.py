@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,17 +72,22 @@ def manifest_text(manifest: Manifest) -> str:
     return json.dumps(asdict(manifest), indent=1, ensure_ascii=False) + "\n"
 
 
+def _typed(folder: Path) -> str:
+    """A folder as one word of a command line."""
+    return shlex.quote(str(folder))
+
+
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of an index folder; IndexUnusable when there is none that this code understands."""
     if not folder.is_dir():
-        raise IndexUnusable(f"index {folder}: no such folder; make it with `jade index PATH --out {folder}`")
+        raise IndexUnusable(f"index {folder}: no such folder; make it with `jade index PATH --out {_typed(folder)}`")
     try:
         fields = json.loads((folder / MANIFEST).read_bytes())
         found = fields["format"]
         if isinstance(found, int) and found > FORMAT:
             raise IndexUnusable(
                 f"index {folder} has format {found}, this JADE reads up to {FORMAT}: use a newer JADE, or "
-                + REMEDY.format(folder=folder)
+                + REMEDY.format(folder=_typed(folder))
             )
         fields["files"] = {name: FileRecord(**record) for name, record in fields["files"].items()}
         manifest = Manifest(**fields)
@@ -89,7 +95,8 @@ def read_manifest(folder: Path) -> Manifest:
             raise ValueError("its checksum is wrong")
     except FileNotFoundError:
         raise IndexUnusable(
-            f"index {folder} has no {MANIFEST}, so it is no index; make one with `jade index PATH --out {folder}`"
+            f"index {folder} has no {MANIFEST}, so it is no index; if these are your documents, make one of them with "
+            f"`jade index {_typed(folder)} --out index` and give --index index"
         ) from None
     except OSError as error:
         raise IndexUnusable(f"index {folder}: {MANIFEST} cannot be read ({error.strerror or error})") from None
@@ -113,7 +120,7 @@ def check_files(folder: Path, manifest: Manifest, *, whole: bool = False) -> Non
 
 
 def damaged(folder: Path, what: str) -> IndexUnusable:
-    return IndexUnusable(f"index {folder} is damaged: {what}; {REMEDY.format(folder=folder)}")
+    return IndexUnusable(f"index {folder} is damaged: {what}; {REMEDY.format(folder=_typed(folder))}")
 
 
 def sha256_of(path: Path) -> str:

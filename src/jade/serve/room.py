@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import ASGIApp
 
 from jade.config import RewardConfig, ServeConfig
-from jade.engine.record import append_traces
+from jade.engine.record import append_traces, check_holds_traces
 from jade.serve.app import build_app
 from jade.serve.desk import Desk
 from jade.serve.keys import Keyring
@@ -37,6 +37,8 @@ def open_desk(
     reward: RewardConfig | None = None,
 ) -> Desk:
     """Where questions are handed in; what is answered is kept and written down as the config says."""
+    if config.traces and config.traces.is_file():
+        check_holds_traces(config.traces)
 
     def keep(trace: Trace) -> None:
         if recent:

@@ -193,7 +193,13 @@ def _register(extension: str, builder: TeamBuilder) -> None:
     register = loaded if callable(loaded) else getattr(loaded, "register", None)
     if not callable(register):
         raise ConfigError(f"team.extensions: {extension} has no function register(team)")
-    register(builder)
+    try:
+        register(builder)
+    except ConfigError:
+        raise
+    except Exception as error:
+        complaint = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"team.extensions: {extension}: register(team) failed: {complaint}") from error
 
 
 def _load(extension: str) -> object:

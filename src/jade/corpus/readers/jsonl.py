@@ -1,4 +1,5 @@
-"""Corpora of one JSON object a line, plain or gzipped: FlashRAG's `{"id", "contents"}` and `{"id", "title", "text"}`.
+"""Corpora of one JSON object a line, plain or gzipped: FlashRAG's `{"id", "contents"}`, with or without a `title`, and
+`{"id", "title", "text"}`.
 
 Read line by line, so a corpus may be larger than memory. A broken line is passed over, the others are kept.
 """
@@ -68,13 +69,17 @@ def _row(line: bytes, name: str, number: int) -> Document | None:
 
 
 def _title_and_text(row: dict[str, Any]) -> tuple[str, str]:
-    """FlashRAG's contents are the title, quoted, on the first line and the text below it."""
+    """FlashRAG's contents are the title, quoted, on the first line and the text below it; a title that stands in a
+    field of its own need not stand there again."""
+    title = row.get("title")
+    title = _encodable(title) if isinstance(title, str) else ""
     if isinstance(text := row.get("text"), str):
-        title = row.get("title")
-        return _encodable(title) if isinstance(title, str) else "", _encodable(text)
+        return title, _encodable(text)
     if isinstance(contents := row.get("contents"), str):
-        first, line_end, rest = _encodable(contents).partition("\n")
-        return (first.strip().strip('"'), rest) if line_end and rest.strip() else ("", first)
+        contents = _encodable(contents)
+        first, line_end, rest = contents.partition("\n")
+        heading, below = (first.strip().strip('"'), rest) if line_end and rest.strip() else ("", first)
+        return (title, contents) if title.strip() and title.strip().strip('"') != heading else (heading, below)
     raise NotReadable('has neither "contents" nor "text"')
 
 

@@ -40,6 +40,8 @@ def assign_credit(
     left is normalised without them. A call of a role with an entropy bonus always teaches that.
     """
     credit = find_rule(cfg.rule)(experience, values, cfg)
+    if cfg.rule not in RULES:
+        _check_fit(credit, values, cfg.rule)
     rows: Sequence[int] = range(len(values))
     if nothing_else_teaches and cfg.skip_even and cfg.rule in AMONG_ROLLOUTS:
         # By question, not by call: a penalty teaches only beside the calls, worth 0, that did not earn it.
@@ -69,9 +71,27 @@ def find_rule(name: str) -> Rule:
         raise ConfigError(f"learn.credit.rule: {name!r} is none of {', '.join(RULES)} and not package.module:function")
     try:
         rule: Rule = getattr(load_module(where), function)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        raise ConfigError(f"learn.credit.rule: {name!r} cannot be loaded: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"learn.credit.rule: {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not callable(rule):
+        raise ConfigError(f"learn.credit.rule: {name!r} is no function but {rule!r}")
     return rule
+
+
+def _check_fit(credit: Credit, values: Sequence[Floats], name: str) -> None:
+    """A rule of somebody's own: numbers for other tokens than there are would be learned from by the wrong ones."""
+    if not isinstance(credit, Credit):
+        raise ConfigError(f"learn.credit.rule: {name!r} gave {type(credit).__name__} instead of a Credit")
+    wanted = [(len(row),) for row in values]
+    for what, given in (("advantages", credit.advantages), ("returns", credit.returns)):
+        if len(given) != len(wanted):
+            raise ConfigError(f"learn.credit.rule: {name!r} gave {len(given)} {what} for {len(wanted)} transitions")
+        for row, (array, shape) in enumerate(zip(given, wanted, strict=True)):
+            if np.shape(array) != shape:
+                raise ConfigError(
+                    f"learn.credit.rule: {name!r} gave {what} of shape {np.shape(array)} for transition {row}, "
+                    f"which has {shape[0]} action tokens"
+                )
 
 
 def normalise(advantages: Sequence[Floats], kinds: Sequence[str]) -> tuple[Floats, ...]:

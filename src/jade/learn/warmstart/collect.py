@@ -50,7 +50,10 @@ def plan_course(config: Config) -> Course:
     files = read_question_files("warmstart.questions", cfg.questions, cfg.per_file, cfg.part)
     held_out = [q for file in read_question_files("warmstart.held_out", cfg.held_out) for q in file]
     lessons, leaks = drop_leaks([lesson_of(question) for file in files for question in file], held_out)
-    return Course(team, lessons, _own_traces(config, held_out), leaks)
+    traces = _own_traces(config, held_out)
+    if not lessons and not traces:
+        raise ConfigError("warmstart.questions: all are left out, since they share something with warmstart.held_out")
+    return Course(team, lessons, traces, leaks)
 
 
 def _own_traces(config: Config, held_out: Sequence[Question]) -> list[Trace]:

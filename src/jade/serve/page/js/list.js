@@ -40,6 +40,7 @@ export class List {
   /** Fetch anew; `keep` leaves the place in the list as it is. */
   async load({ keep = false } = {}) {
     this.#forget();
+    this.keeping = keep;
     if (!keep) this.element.scrollTop = 0;
     await this.#fetch(Math.floor(this.element.scrollTop / ROW / PAGE));
   }
@@ -73,6 +74,7 @@ export class List {
     } catch (error) {
       if (version !== this.version) return;
       this.pages.delete(page);
+      if (this.stale && !this.keeping) this.#clear();
       this.onError?.(error);
       return;
     }
@@ -80,6 +82,13 @@ export class List {
     this.#dropRows((place) => this.stale || Math.floor(place / PAGE) === page);
     this.stale = false;
     this.#paint();
+  }
+
+  /** What was asked for cannot be had: what is shown belongs to something else. */
+  #clear() {
+    this.matched = 0;
+    this.space.style.height = "0px";
+    this.#dropRows(() => true);
   }
 
   #dropRows(drop) {

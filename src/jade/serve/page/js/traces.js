@@ -73,8 +73,8 @@ export class TracesView {
     const { run, key, params } = this.route;
     if (!key || this.wanted !== key || this.partial) return;
     this.wanted = "";
-    const { place } = await listRows(run, { ...asQuery(params), key, limit: 0 });
-    if (place !== null && this.route.key === key) await this.list.reveal(place);
+    const found = await listRows(run, { ...asQuery(params), key, limit: 0 }).catch(() => null);
+    if (found && found.place !== null && this.route.key === key) await this.list.reveal(found.place);
   }
 
   #layout() {
