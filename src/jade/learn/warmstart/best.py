@@ -22,12 +22,13 @@ def best_examples(traces: Iterable[Trace], team: Team, min_outcome: float) -> li
 
 
 def best_traces(traces: Iterable[Trace], min_outcome: float) -> list[Trace]:
-    chosen: dict[str, tuple[tuple[float, int], Trace]] = {}
+    chosen: dict[tuple[str, str], tuple[tuple[float, int], Trace]] = {}
     for trace in traces:
+        asked = (trace.question.dataset, trace.question.id)  # ids count within a dataset
         score = (outcome(trace), -trace.usage.calls)
-        known = chosen.get(trace.question.id)
+        known = chosen.get(asked)
         if score[0] >= min_outcome and (known is None or score > known[0]):
-            chosen[trace.question.id] = (score, trace)
+            chosen[asked] = (score, trace)
     return [trace for _, trace in chosen.values()]
 
 

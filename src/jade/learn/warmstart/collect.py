@@ -57,8 +57,8 @@ def _own_traces(config: Config, held_out: Sequence[Question]) -> list[Trace]:
     """Traces of questions that share nothing with the held-out ones."""
     traces = [trace for path in config.warmstart.best_traces for trace in read_traces(path)]
     kept, _ = drop_leaks([lesson_of(trace.question) for trace in traces], held_out)
-    clean = {lesson.question.id for lesson in kept}
-    return [trace for trace in traces if trace.question.id in clean]
+    clean = {(lesson.question.dataset, lesson.question.id) for lesson in kept}
+    return [trace for trace in traces if (trace.question.dataset, trace.question.id) in clean]
 
 
 async def collect(
