@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,9 @@ def test_what_ships_is_whole_and_small(name: str) -> None:
     weights_file = TRAINED[name].folder(name) / "adapter_model.safetensors"
     assert file_sha256(weights_file) == TRAINED[name].sha256
     assert weights_file.stat().st_size <= 20_000_000
+    # What peft and transformers load it over, where this package is not.
+    settings = json.loads((weights_file.parent / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == weights.SHIPPED[TRAINED[name].base].hub
 
 
 def _ship(adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:

@@ -42,7 +42,7 @@ def index(tiny_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def ship(monkeypatch: pytest.MonkeyPatch, sha256: str, member: str = MEMBER, num_bytes: int = 1000) -> None:
-    monkeypatch.setitem(weights.SHIPPED, "tiny", ShippedModel("tiny-weights==1.0", member, sha256, num_bytes))
+    monkeypatch.setitem(weights.SHIPPED, "tiny", ShippedModel("tiny-weights==1.0", member, sha256, num_bytes, "a/tiny"))
 
 
 def test_a_shipped_name_is_fetched_without_dependencies_and_converted_once(index: Path, tmp_path: Path) -> None:
@@ -250,6 +250,7 @@ def test_what_is_shipped_is_pinned_to_a_version_and_a_checksum() -> None:
     for model in weights.SHIPPED.values():
         assert "==" in model.requirement
         assert len(model.sha256) == len(hashlib.sha256().hexdigest())
+        assert model.hub.count("/") == 1
 
 
 def test_progress_is_one_plain_line_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from learn_runs import make_config
-from peft import PeftModel
+from peft import PeftConfig, PeftModel
+from peft.utils import save_and_load
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from jade.backbone import weights
 from jade.backbone.trained import as_trained
 from jade.config import Config
 from jade.engine.effort import effort_of
@@ -74,6 +76,22 @@ def test_an_exported_adapter_is_where_the_next_training_begins(tiny_model: Path,
     again = load_policy(config.backbone.model_copy(update={"adapter": out}), config.learn.policy)
     for (_, one), (_, other) in zip(policy.policy_parameters(), again.policy_parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_an_adapter_of_a_shipped_model_names_the_hubs_and_is_loaded_here_without_asking_it(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(weights.SHIPPED, "tiny", weights.SHIPPED["smollm2-135m"])
+    monkeypatch.setattr(weights, "_shipped", lambda *_: tiny_model)
+    monkeypatch.setattr(save_and_load, "check_file_exists_on_hf_hub", lambda *_, **__: pytest.fail("asked the hub"))
+    config = make_config(Path("tiny"), {"learn": {"policy": {"adapt": "lora"}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out")
+    assert PeftConfig.from_pretrained(str(out)).base_model_name_or_path == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    again = load_policy(config.backbone.model_copy(update={"adapter": out}), config.learn.policy)
+    second = export_policy(again, config, tmp_path / "second")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert sorted((second / name).read_bytes()) == sorted((out / name).read_bytes())
 
 
 @pytest.mark.parametrize("adapt", ["full", "lora"])

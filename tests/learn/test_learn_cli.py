@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from learn_runs import make_config
+from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from jade.cli.index import index_documents
@@ -14,6 +15,7 @@ from jade.cli.main import app
 from jade.config import dump_config
 from jade.corpus.world import make_world, write_world
 from jade.errors import ConfigError
+from jade.learn.checkpoint import Checkpoints
 from jade.learn.journal import read_journal
 
 
@@ -79,6 +81,58 @@ def test_an_export_says_what_of_the_team_must_come_with_it(
     done = succeed("export", tmp_path / "run", "--out", tmp_path / "team")
     assert done.stdout == f"{tmp_path / 'team'}\n"
     assert "give the same team.workflows with it" in done.stderr
+
+
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ("warmstart.held_out=[]", "warmstart.held_out"),
+        ("warmstart.roles=['P']", "warmstart.roles"),
+        ("retrieval.k=2", "retrieval.k"),
+    ],
+)
+def test_examples_of_another_course_are_not_taken_for_this_one(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, resume: tuple[str, ...], override: str, field: str
+) -> None:
+    """They may hold what is now kept for measuring."""
+    warm = write_config(tmp_path / "warm.toml", tiny_model, settings)
+    succeed("warmstart", warm, "--examples-only")
+    kept = (tmp_path / "warm" / "config.toml").read_text()
+    result = invoke("warmstart", warm, *resume, "--set", override)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{field}: differs from the examples in ")
+    assert "\n" not in str(result.exception)
+    assert (tmp_path / "warm" / "config.toml").read_text() == kept
+    assert not (tmp_path / "warm" / "adapter").exists()
+
+
+def test_how_examples_are_fitted_may_change_before_the_fit_begins(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    warm = write_config(tmp_path / "warm.toml", tiny_model, settings)
+    succeed("warmstart", warm, "--examples-only")
+    succeed("warmstart", warm, "--set", "warmstart.learning_rate=1e-3", "--set", "warmstart.role_examples.P=4")
+    assert "learning_rate = 0.001" in (tmp_path / "warm" / "config.toml").read_text()
+
+
+def test_a_fit_that_goes_on_is_exported_again_and_one_that_does_not_is_not(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    warm = write_config(tmp_path / "warm.toml", tiny_model, settings)
+    adapter = tmp_path / "warm" / "adapter" / "adapter_model.safetensors"
+    succeed("warmstart", warm)
+    first, written = adapter.read_bytes(), adapter.stat().st_mtime_ns
+    succeed("warmstart", warm, "--resume")
+    assert adapter.stat().st_mtime_ns == written
+    succeed("warmstart", warm, "--resume", "--set", "warmstart.epochs=4")
+    assert adapter.read_bytes() != first
+    newest = Checkpoints(tmp_path / "warm" / "checkpoints").newest()
+    assert newest is not None
+    fitted, exported = load_file(newest / "policy.safetensors"), load_file(adapter)
+    assert sum(float(weight.abs().sum()) for weight in exported.values()) == pytest.approx(
+        sum(float(weight.abs().sum()) for weight in fitted.values())
+    )
 
 
 def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:

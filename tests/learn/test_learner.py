@@ -2,20 +2,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from learn_builders import make_experience, make_transition
+from learn_builders import make_experience, make_step, make_trace, make_transition
 
-from jade.config import BackboneConfig, LearnConfig, PPOConfig
+from jade.config import BackboneConfig, Config, LearnConfig, PPOConfig
+from jade.learn.checkpoint import trained_parameters
 from jade.learn.guard import Alarm
 from jade.learn.learner import Learner, _minibatches, step_share
 from jade.learn.policy import load_policy
-from jade.learn.transitions import Experience, of_roles
-from jade.types import Transition
+from jade.learn.train import learn_from
+from jade.learn.transitions import Experience
+from jade.types import Malformed, Step, Trace, Transition, Workflow
 
 SETTINGS = {"ppo": {"learning_rate": 1e-3, "minibatches": 2}, "credit": {"rule": "shared"}}
 
@@ -104,14 +107,50 @@ def test_pieces_of_any_size_give_the_same_step(tiny_model: Path) -> None:
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
 
 
-def test_frozen_roles_contribute_exactly_nothing(tiny_model: Path) -> None:
-    with_frozen, without = make_learner(tiny_model), make_learner(tiny_model)
-    trained = of_roles(make_mixed().transitions, ("P",))
-    bad = [make_transition(f"x{n}", role="AG", outcome=-9.0, num_tokens=9) for n in range(5)]
-    with_frozen.update(make_experience(of_roles([*trained, *bad], ("P",))), iteration=0, seed=2)
-    without.update(make_experience(trained), iteration=0, seed=2)
-    for one, other in zip(weights_of(with_frozen), weights_of(without), strict=True):
-        assert torch.equal(one, other)
+class Watched(Learner):
+    """Keeps the gradient of every optimiser step."""
+
+    gradients: tuple[list[torch.Tensor], ...] = ()
+
+    def _gather(self, *args: Any) -> torch.Tensor:
+        loss = super()._gather(*args)
+        weights = [weight for _, weight in trained_parameters(self.policy)]
+        self.gradients += ([torch.zeros_like(w) if w.grad is None else w.grad.clone() for w in weights],)
+        return loss
+
+
+def learned_gradients(tiny_model: Path, traces: list[Trace], roles: tuple[str, ...]) -> list[torch.Tensor]:
+    """All gradients of an update from these traces, as `jade train` does it."""
+    settings = {"train_roles": roles, "ppo": {"learning_rate": 1e-3, "minibatches": 2}}
+    cfg = Config.model_validate({"learn": settings})
+    learner = Watched(load_policy(BackboneConfig(model=str(tiny_model), device="cpu"), cfg.learn.policy), cfg.learn)
+    learn_from(traces, learner, cfg, iteration=0)
+    return [gradient for step in learner.gradients for gradient in step]
+
+
+def make_planned_traces(answering: Callable[[int], list[Step]]) -> list[Trace]:
+    """Four questions, half of them answered rightly; the planner's calls are always the same."""
+    plans = [make_step(0, "P", ids=range(20 + n, 24 + 2 * n), action=Workflow(("AG",))) for n in range(4)]
+    traces = [make_trace([plan, *answering(n)], id=f"t{n}") for n, plan in enumerate(plans)]
+    return [dataclasses.replace(trace, answer="Ada" if n % 2 else "Bob") for n, trace in enumerate(traces)]
+
+
+def test_the_gradient_of_frozen_roles_is_exactly_zero(tiny_model: Path) -> None:
+    """Whatever they say, however long and however badly it is penalised."""
+    bad = make_planned_traces(
+        lambda n: [make_step(place, "AG", ids=range(90, 99 + n), action=Malformed("?")) for place in (1, 2, 3)]
+    )
+    silent = make_planned_traces(lambda n: [])
+    with_bad, without = (learned_gradients(tiny_model, traces, ("P",)) for traces in (bad, silent))
+    assert any(gradient.any() for gradient in without)
+    for one, other in zip(with_bad, without, strict=True):
+        assert not (one - other).any()
+    # The same calls do pull where their role learns, so that the zeros above are its being frozen.
+    both = learned_gradients(tiny_model, bad, ("P", "AG"))
+    assert any((one - other).any() for one, other in zip(both, without, strict=True))
+    # And where nobody but frozen roles spoke, there is no step at all.
+    alone = [dataclasses.replace(trace, steps=trace.steps[1:]) for trace in bad]
+    assert learned_gradients(tiny_model, alone, ("P",)) == []
 
 
 def test_a_learning_rate_of_zero_moves_nothing(tiny_model: Path) -> None:
@@ -132,12 +171,37 @@ def test_figures_are_reported_over_all_and_for_each_role(tiny_model: Path) -> No
     assert figures["shared"] == pytest.approx(10 * 2 / figures["update_tokens"])
 
 
-def test_the_gap_to_the_sampler_is_zero_for_ones_own_log_probs(tiny_model: Path) -> None:
-    learner = make_learner(tiny_model)
-    own = as_sampled(learner, make_mixed())
-    assert learner.update(own, iteration=0, seed=0)["logp_gap_max"] < 1e-6
-    other = make_learner(tiny_model)
-    assert other.update(make_mixed(), iteration=0, seed=0)["logp_gap_max"] > 1.0
+@pytest.mark.parametrize("settings", [SETTINGS, {"credit": {"rule": "group"}, "policy": {"critic": "none"}}])
+def test_the_gap_is_how_far_the_samplers_log_probs_are_from_the_learners(
+    tiny_model: Path, settings: dict[str, object]
+) -> None:
+    """Nothing for one's own; what they differ by, as a mean and at most, where the sampler had other weights."""
+    own = as_sampled(make_learner(tiny_model, settings), make_mixed())
+    figures = make_learner(tiny_model, settings).update(own, iteration=0, seed=0)
+    assert figures["logp_gap"] < 1e-6
+    assert figures["logp_gap_max"] < 1e-6
+
+    # Off by 0.5 in the first token of a call and by 0.1 in the others, to either side.
+    off = [
+        dataclasses.replace(call, logprobs=(call.logprobs[0] - 0.5, *(logp + 0.1 for logp in call.logprobs[1:])))
+        for call in own.transitions
+    ]
+    figures = make_learner(tiny_model, settings).update(make_experience(off), iteration=0, seed=0)
+    num_calls, num_tokens = len(off), sum(len(call.action_ids) for call in off)
+    expected = (0.5 * num_calls + 0.1 * (num_tokens - num_calls)) / num_tokens
+    assert figures["logp_gap"] == pytest.approx(expected, abs=1e-5)
+    assert figures["logp_gap_max"] == pytest.approx(0.5, abs=1e-5)
+
+    moved = make_learner(tiny_model, settings)
+    with torch.no_grad():
+        for _, weight in moved.policy.policy_parameters():
+            weight.mul_(1.5)
+    after = moved.look_back(own).logps
+    apart = np.abs(np.concatenate(after) - np.concatenate([np.array(call.logprobs) for call in own.transitions]))
+    figures = moved.update(own, iteration=0, seed=0)
+    assert figures["logp_gap"] == pytest.approx(apart.mean(), abs=1e-6)
+    assert figures["logp_gap_max"] == pytest.approx(apart.max(), abs=1e-6)
+    assert figures["logp_gap"] > 0.01
 
 
 def test_what_the_last_step_did_is_seen_on_a_sample_of_the_calls_it_learned_from(

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from learn_builders import make_step, make_trace
 from rich.console import Console
+from rich.text import Text
 
 from jade.config import GuardConfig, RewardConfig
 from jade.errors import ConfigError, TraceUnreadable
@@ -15,8 +18,20 @@ from jade.learn.deadline import Deadline
 from jade.learn.figures import rollout_figures, why_steps_failed
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, read_journal
-from jade.learn.plot import is_control, plot_run, plot_runs, setting_of, smooth, top_plans
-from jade.learn.show import Lines, LiveTable, describe_plans, time_left, watch
+from jade.learn.plot import (
+    COMPARED,
+    _comparison,
+    _outcome_and_turns,
+    _splits,
+    _workflows,
+    is_control,
+    plot_run,
+    plot_runs,
+    setting_of,
+    smooth,
+    top_plans,
+)
+from jade.learn.show import Lines, LiveTable, describe_plans, speed_of, time_left, watch
 from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
 
 FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}
@@ -149,6 +164,57 @@ def test_both_pictures_are_drawn_as_png_and_svg(tmp_path: Path) -> None:
     assert "QDS" in paths[3].read_text() or paths[3].read_text().count("<path") > 5
 
 
+def make_rows(num: int = 7) -> list[dict[str, Any]]:
+    """Iterations in which every figure goes its own way."""
+    return [
+        {"iteration": number, "plan/QDS": number / 10, "plan/R,AG": 0.25, "plan/AG": 0.05}
+        | {"learning_rate": 1e-3, "step_reward": -number / 50, "split/a": number / 9, "split/b": 0.5}
+        | {"reward": number / 20, "outcome": number / 8, "rounds": 1 + number / 4, "retrievals": 3 - number / 7}
+        for number in range(1, num + 1)
+    ]
+
+
+def lines_of(axes: Any) -> list[tuple[list[float], list[float]]]:
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+
+
+def drawn(rows: list[dict[str, Any]], name: str, dev: Sequence[dict[str, Any]] = ()) -> list[tuple[Any, Any]]:
+    """The three lines of a figure: as it was, as a mean, and on dev."""
+    steps, values = [row["iteration"] for row in rows], [row[name] for row in rows]
+    return [(steps, values), (steps, smooth(values)), ([row["iteration"] for row in dev], [row[name] for row in dev])]
+
+
+def test_outcome_and_turns_are_drawn_each_in_its_panel() -> None:
+    rows, dev = make_rows(), [make_rows()[2] | {"outcome": 0.9, "reward": 0.8, "rounds": 1.5, "retrievals": 2.5}]
+    left, right = _outcome_and_turns(rows, dev).axes
+    for axes, names in ((left, ("outcome", "reward")), (right, ("rounds", "retrievals"))):
+        assert lines_of(axes) == [line for name in names for line in drawn(rows, name, dev)]
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == list(names)
+
+
+def test_the_areas_of_the_workflows_are_their_shares() -> None:
+    rows = make_rows()
+    (axes,) = _workflows(rows).axes
+    heights: dict[str, list[float]] = {}
+    for area in axes.collections:
+        corners = area.get_paths()[0].vertices
+        of_step = [corners[corners[:, 0] == row["iteration"], 1] for row in rows]
+        heights[area.get_label()] = [float(edges.max() - edges.min()) for edges in of_step]
+    shares = {plan: [row[f"plan/{plan}"] for row in rows] for plan in ("QDS", "R,AG", "AG")}
+    shares["others"] = [1 - sum(each) for each in zip(*shares.values(), strict=True)]
+    assert list(heights) == list(shares)
+    for plan, share in shares.items():
+        assert heights[plan] == pytest.approx(smooth(share))
+
+
+def test_splits_and_compared_runs_are_drawn_from_their_own_figures() -> None:
+    rows, others = make_rows(), [row | {"reward": 0.1, "step_reward": 0.2, "rounds": 2.0} for row in make_rows(3)]
+    (splits,) = _splits(rows, rows[:1], ["a", "b"]).axes
+    assert lines_of(splits) == [line for name in ("split/a", "split/b") for line in drawn(rows, name, rows[:1])]
+    for axes, name in zip(_comparison({"one": rows, "other": others}).axes, COMPARED, strict=True):
+        assert lines_of(axes) == [line for each in (rows, others) for line in drawn(each, name)]
+
+
 def test_a_run_over_several_datasets_also_shows_which_of_them_are_split(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     for iteration in (1, 2, 3):
@@ -219,8 +285,8 @@ def test_lines_say_what_happened_and_markup_in_it_stays_text() -> None:
         spectator.dev(3, FIGURES)
         spectator.alarm(4, Alarm("kl", "[red]far[/red]"), 2, 0.5)
     text = out.getvalue()
-    assert "3/10 reward 0.250 outcome 0.500" in text
-    assert "QDS 60% R,AG 40% 20 tokens/s 3:30 left" in text
+    figures = "reward 0.250 outcome 0.500 rounds 2.000 retrievals 1.000 malformed 0.100 approx_kl 0.010"
+    assert f"3/10 {figures} QDS 60% R,AG 40% 20 trained tokens/s 3:30 left" in text
     assert "4 guard: kl: [red]far[/red]; back to 2, step size times 0.5" in text
 
 
@@ -228,15 +294,30 @@ def test_the_live_table_shows_the_last_iterations() -> None:
     out = io.StringIO()
     with LiveTable(Console(file=out, force_terminal=True, width=200)) as table:
         for number in range(1, 20):
-            table.iteration(number, 20, FIGURES | PLANS | {"seconds": 1.0})
+            changing = {"reward": number / 100, "entropy": number / 8, "tokens/P": 10.0 * number, "tokens/AG": 1000.0}
+            table.iteration(number, 20, FIGURES | PLANS | {"seconds": 2.0} | changing)
         table.dev(19, FIGURES)
         table.alarm(19, Alarm("kl", "far"), 2, 0.5)
-    shown = out.getvalue()
-    assert "19/20" in shown
-    for name in ("reward", "outcome", "rounds", "retrievals", "malformed", "approx kl", "plans", "tokens/s", "left"):
-        assert name in shown
-    assert "QDS 60% R,AG 40%" in shown
+    plain = Text.from_ansi(out.getvalue()).plain.splitlines()  # every frame, without its colours
+    head = next(line for line in plain if "reward" in line)
+    names = "reward, outcome, rounds, retrievals, malformed, approx kl, entropy, plans, trained tokens/s, left"
+    assert [cell.strip() for cell in head.split("┃")[1:-1]] == ["iteration", *names.split(", ")]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in plain if "/20 " in line][-12:]
+    assert [row[0] for row in rows] == [f"{number}/20" for number in range(8, 20)]
+    same = ["0.500", "2.000", "1.000", "0.100", "0.010"]
+    assert rows[0][1:] == ["0.080", *same, "1.000", "QDS 60% R,AG 40%", "540", "0:24 left"]
+    assert rows[-1][1:] == ["0.190", *same, "2.375", "QDS 60% R,AG 40%", "595", "0:02 left"]
     assert "guard: kl: far" in out.getvalue()
+
+
+def test_the_speed_says_what_it_counts() -> None:
+    """Three tokens learned from in two passes, at half a second; what was sampled beside them is not in it."""
+    assert speed_of({"tokens/P": 4.0, "tokens/AG": 2.0, "completion_tokens": 99.0, "seconds": 0.5}) == (
+        "trained tokens/s",
+        12.0,
+    )
+    assert speed_of({"tokens/P": 4.0}) == ("trained tokens/s", 0.0)
+    assert speed_of({"tokens": 9.0, "tokens_per_second": 70.0, "seconds": 0.5}) == ("tokens read/s", 70.0)
 
 
 def test_a_terminal_gets_the_live_table() -> None:

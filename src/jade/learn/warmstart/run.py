@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from jade.backbone.chat import ChatFormat
 from jade.backbone.weights import resolve_weights
-from jade.config import Config
+from jade.config import Config, load_config
+from jade.errors import ConfigError
+from jade.learn.checkpoint import Checkpoints
 from jade.learn.export import export_policy
-from jade.learn.open import claim, set_threads
-from jade.learn.policy import load_policy
+from jade.learn.open import claim, differences, set_threads
+from jade.learn.policy import Policy, load_policy
 from jade.learn.show import Spectator
 from jade.learn.warmstart.collect import Course, collect, plan_course
 from jade.learn.warmstart.examples import (
@@ -28,12 +31,21 @@ from jade.retrieval.open import open_retriever
 from jade.team.team import build_team
 
 EXAMPLES = "examples.jsonl.gz"
+AFTER_EXAMPLES = (
+    *("backbone.", "roles.", "learn.", "eval.", "serve.", "cluster."),
+    *(f"warmstart.{name}" for name in ("per_role", "role_examples", "repeat")),
+    *(f"warmstart.{name}" for name in ("epochs", "learning_rate", "examples_per_step", "checkpoint_every")),
+)
+"""Settings, by how their names begin, that say what is made of examples and not what they are."""
 Say = Callable[[str], None]
 
 
 def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = False) -> Path:
-    """Write the examples of a course into the folder. Examples that are there already are taken as they are."""
+    """Write the examples of a course into the folder. Examples that are there already are taken as they are, if this
+    config would make the same."""
     path = folder / EXAMPLES
+    if path.is_file():
+        _check_same_course(config, folder)
     course = None if path.is_file() else plan_course(config)
     claim(config, folder, resume)
     if course is not None:
@@ -55,8 +67,27 @@ def run_warmstart(
     if progress.iteration < fit.num_steps:
         say(f"stopped after {progress.iteration} of {fit.num_steps} steps; go on with --resume")
         return None
+    return _exported(policy, config, folder)
+
+
+def _check_same_course(config: Config, folder: Path) -> None:
+    """Old examples may hold what a new config keeps for measuring: they are used only by the config they are of."""
+    written = folder / "config.toml"
+    changed = differences(load_config(written), config) if written.is_file() else []
+    for name in changed:
+        if not name.startswith(AFTER_EXAMPLES):
+            raise ConfigError(f"{name}: differs from the examples in {folder}; give another --out for others")
+
+
+def _exported(policy: Policy, config: Config, folder: Path) -> Path:
+    """The folder of the finished model. One that is there stays, unless the fit has gone on since."""
     out = folder / ("adapter" if config.learn.policy.adapt == "lora" else "model")
-    return out if out.is_dir() else export_policy(policy, config, out)
+    fitted = Checkpoints(folder / "checkpoints").newest()
+    assert fitted is not None, "a fit that ended has a checkpoint"
+    if out.is_dir() and out.stat().st_mtime_ns >= fitted.stat().st_mtime_ns:
+        return out
+    shutil.rmtree(out, ignore_errors=True)
+    return export_policy(policy, config, out)
 
 
 async def _collect(config: Config, course: Course) -> list[Example]:

@@ -18,7 +18,7 @@ const TILES = [
   ["malformed", "Malformed"],
   ["approx_kl", "KL"],
   ["entropy", "Entropy"],
-  ["speed", "Tokens/s"],
+  ["speed", "Trained tokens/s"],
 ];
 const CHARTS = [
   { title: "Reward", names: ["reward"] },
