@@ -35,6 +35,8 @@ VARIANTS = {
         Blocks(rows=128, keys=64, warps=4, stages=3),
         Blocks(rows=128, keys=64, warps=8, stages=3),
         Blocks(rows=128, keys=128, warps=8, stages=2),
+        Blocks(rows=64, keys=32, warps=4, stages=3),
+        Blocks(rows=128, keys=32, warps=4, stages=3),
     ),
     "to_queries": (
         Blocks(rows=64, keys=64, warps=4, stages=3),
@@ -42,6 +44,8 @@ VARIANTS = {
         Blocks(rows=64, keys=128, warps=4, stages=2),
         Blocks(rows=128, keys=64, warps=8, stages=2),
         Blocks(rows=128, keys=64, warps=8, stages=3),
+        Blocks(rows=128, keys=32, warps=8, stages=3),
+        Blocks(rows=128, keys=32, warps=4, stages=3),
     ),
     "to_keys": (
         Blocks(rows=64, keys=64, warps=4, stages=3),
@@ -49,6 +53,9 @@ VARIANTS = {
         Blocks(rows=64, keys=64, warps=8, stages=2),
         Blocks(rows=64, keys=128, warps=8, stages=2),
         Blocks(rows=64, keys=128, warps=8, stages=3),
+        Blocks(rows=32, keys=128, warps=8, stages=2),
+        Blocks(rows=32, keys=128, warps=8, stages=3),
+        Blocks(rows=16, keys=128, warps=8, stages=3),
     ),
 }
 """Beside those of `CHOICE`. By kernel, as `Choice` names them. None spills registers on an H200, for heads of 64."""
