@@ -17,6 +17,8 @@ from jade.corpus.world import make_world, write_world
 from jade.errors import ConfigError
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.journal import read_journal
+from jade.learn.train import Run
+from jade.learn.warmstart.fit import Fit
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +143,20 @@ def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict
     result = invoke("train", run)
     assert isinstance(result.exception, ConfigError)
     assert "--resume" in str(result.exception)
+
+
+@pytest.mark.parametrize(("verb", "works"), [("train", Run), ("warmstart", Fit)])
+def test_who_stops_it_is_told_what_is_kept_and_how_to_go_on(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, works: type
+) -> None:
+    def be_stopped(self: object, minutes: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(works, "train", be_stopped)
+    result = invoke(verb, write_config(tmp_path / "run.toml", tiny_model, settings))
+    assert result.exit_code == 130
+    line = f"jade: stopped; what was written to {tmp_path / 'run'} is kept: the same command with --resume goes on"
+    assert result.stderr.splitlines()[-1].startswith(line)
 
 
 def test_a_resumed_run_says_when_its_step_size_will_fall_otherwise(

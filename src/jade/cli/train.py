@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 RunFolder = Annotated[Path | None, typer.Option("--out", help="The run's folder. Not given: beside the config.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this time, with a checkpoint, to be resumed.")]
+RESUMED = "the same command with --resume"
+"""How what was stopped is gone on with."""
 
 
 class Backend(StrEnum):
@@ -55,6 +57,7 @@ def command(
 
     from rich.console import Console
 
+    from jade.cli.screen import saying_what_is_kept
     from jade.learn.open import say_if_bent
     from jade.learn.show import watch
 
@@ -62,7 +65,7 @@ def command(
     chosen, folder = config_from(config, settings), out or folder_for(config)
     if resume:
         say_if_bent(chosen, folder, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
-    with watch(console) as spectator:
+    with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         if backend is Backend.local:
             _refuse_cluster_options(workers, address)
             progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes))
