@@ -145,6 +145,15 @@ def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict
     assert "--resume" in str(result.exception)
 
 
+def test_going_on_with_a_warm_start_that_is_not_there_is_said(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    given = ("warmstart", write_config(tmp_path / "warm.toml", tiny_model, settings), "--examples-only", "--resume")
+    said = f"there is no run in {tmp_path / 'warm'} to go on with: it begins"
+    assert said in succeed(*given).stderr.splitlines()
+    assert said not in succeed(*given).stderr.splitlines()
+
+
 @pytest.mark.parametrize(("verb", "works"), [("train", Run), ("warmstart", Fit)])
 def test_who_stops_it_is_told_what_is_kept_and_how_to_go_on(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, works: type

@@ -23,6 +23,7 @@ def command(
     from rich.console import Console
 
     from jade.cli.screen import saying_what_is_kept
+    from jade.learn.open import say_if_new
     from jade.learn.show import watch
     from jade.learn.warmstart.run import make_examples, run_warmstart
 
@@ -32,6 +33,8 @@ def command(
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    if resume:
+        say_if_new(folder, say)
     if examples_only:
         with saying_what_is_kept(folder, RESUMED):
             say(f"examples are in {make_examples(chosen, folder, say, resume=resume)}")
