@@ -79,7 +79,8 @@ def test_an_export_says_what_of_the_team_must_come_with_it(
 ) -> None:
     run = write_config(tmp_path / "run.toml", tiny_model, settings)
     plans = "team.workflows=['R,AG']"
-    succeed("train", run, "--minutes", "0.0001", "--set", plans, "--set", "learn.train_roles=['AG']")
+    trained = succeed("train", run, "--minutes", "0.0001", "--set", plans, "--set", "learn.train_roles=['AG']")
+    assert "not trained, though of the team: AS" in trained.stderr
     done = succeed("export", tmp_path / "run", "--out", tmp_path / "team")
     assert done.stdout == f"{tmp_path / 'team'}\n"
     assert "give the same team.workflows with it" in done.stderr

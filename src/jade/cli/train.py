@@ -58,13 +58,19 @@ def command(
     from rich.console import Console
 
     from jade.cli.screen import saying_what_is_kept
+    from jade.learn.check import say_untrained
     from jade.learn.open import say_if_bent
     from jade.learn.show import watch
 
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    say_untrained(chosen, say)
     if resume:
-        say_if_bent(chosen, folder, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
+        say_if_bent(chosen, folder, say)
     with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         if backend is Backend.local:
             _refuse_cluster_options(workers, address)

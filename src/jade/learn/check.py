@@ -6,7 +6,7 @@ sections into account.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +119,25 @@ def _check_busy(team: Team, roles: Sequence[str]) -> None:
     if not any((team.role(code).kind == "alone") == bool(team.left_to) for code in roles):
         worker = team.left_to or "the team"
         raise ConfigError(f"learn.train_roles: {', '.join(roles)} have nothing to do: {worker} works (team.workflows)")
+
+
+def say_untrained(config: Config, say: Callable[[str], None]) -> None:
+    """Roles that work and learn nothing, in one line: one of somebody's own is not in the default list."""
+    team = build_team(config.team)
+    untrained = [code for code in _working(team) if code not in config.learn.train_roles]
+    if untrained:
+        say(f"not trained, though of the team: {', '.join(untrained)} (learn.train_roles names those that are)")
+
+
+def _working(team: Team) -> list[str]:
+    """The roles that the plans of this team may call."""
+    if team.left_to:
+        return [team.left_to]
+    choices = [team.legal(child=child).plans for child in (False, True)]
+    called = {module for plans in choices for plan in plans for module in plan.modules} | {team.summariser.code}
+    if any(len(plans) > 1 for plans in choices):
+        called.add(team.planner.code)
+    return [code for code in team.prompts if code in called]
 
 
 def check_index(index: str) -> None:
