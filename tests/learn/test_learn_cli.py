@@ -74,6 +74,18 @@ def test_from_gold_data_to_an_exported_policy(tiny_model: Path, settings: dict[s
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("verb", [("train", "--minutes", "0.0001"), ("warmstart", "--examples-only")])
+def test_an_index_of_other_documents_is_said(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n\nNothing of that world.")
+    index_documents([tmp_path / "notes.md"], tmp_path / "index")
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    wrong = ("--out", tmp_path / "other", "--set", f"retrieval.index='{tmp_path}/index'")
+    assert f"retrieval.index: {tmp_path}/index has 0 of " in succeed(verb[0], run, *verb[1:], *wrong).stderr
+    assert "evidence pages" not in succeed(verb[0], run, *verb[1:], "--out", tmp_path / "fit").stderr
+
+
 def test_an_export_says_what_of_the_team_must_come_with_it(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:

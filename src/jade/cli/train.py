@@ -13,6 +13,7 @@ from jade.errors import ConfigError
 
 if TYPE_CHECKING:
     from jade.config import Config
+    from jade.learn.check import Say
     from jade.learn.checkpoint import Progress
     from jade.learn.show import Spectator
 
@@ -74,7 +75,7 @@ def command(
     with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         if backend is Backend.local:
             _refuse_cluster_options(workers, address)
-            progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes))
+            progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes, say))
         else:
             from jade.cluster.launch import train_on
             from jade.cluster.member import Task
@@ -83,13 +84,20 @@ def command(
     console.print(f"{progress.iteration} iterations done; the run is in {folder}", markup=False, soft_wrap=True)
 
 
-async def _train(config: Config, folder: Path, spectator: Spectator, resume: bool, minutes: float | None) -> Progress:
+async def _train(
+    config: Config, folder: Path, spectator: Spectator, resume: bool, minutes: float | None, say: Say
+) -> Progress:
+    from jade.learn.check import say_if_unfit
     from jade.learn.open import Assemble, open_run
+    from jade.team.crew import Crew
 
     assemble: Assemble | None = None
     if config.learn.vllm.urls:
         from jade.cluster.vllm import open_vllm_crew as assemble
     async with open_run(config, folder, spectator, resume=resume, assemble=assemble) as run:
+        if isinstance(run.crew, Crew):  # else the index is open in other processes
+            questions = [question for file in run.stream.files for question in file]
+            await say_if_unfit(questions, run.crew.retriever, config.retrieval.index, say)
         return await run.train(minutes)
 
 

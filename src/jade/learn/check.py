@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jade.config import Config
+from jade.engine.probe import probe_index
 from jade.errors import ConfigError
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
+from jade.retrieval.base import Retriever
 from jade.reward.metrics import is_yes_no
 from jade.team.team import Team, build_team
 from jade.types import Question
 
 Files = list[list[Question]]
+Say = Callable[[str], None]
+LOW_SHARE = 0.2
+"""Of the evidence pages that are searched for by their titles; an index of the right corpus has nearly all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +126,7 @@ def _check_busy(team: Team, roles: Sequence[str]) -> None:
         raise ConfigError(f"learn.train_roles: {', '.join(roles)} have nothing to do: {worker} works (team.workflows)")
 
 
-def say_untrained(config: Config, say: Callable[[str], None]) -> None:
+def say_untrained(config: Config, say: Say) -> None:
     """Roles that work and learn nothing, in one line: one of somebody's own is not in the default list."""
     team = build_team(config.team)
     untrained = [code for code in _working(team) if code not in config.learn.train_roles]
@@ -138,6 +143,16 @@ def _working(team: Team) -> list[str]:
     if any(len(plans) > 1 for plans in choices):
         called.add(team.planner.code)
     return [code for code in team.prompts if code in called]
+
+
+async def say_if_unfit(questions: Sequence[Question], retriever: Retriever, index: str, say: Say) -> None:
+    """That an index seems to be of other documents: whatever the team does, it could not find its answers there."""
+    probe = await probe_index(questions, retriever)
+    if probe.share < LOW_SHARE:
+        say(
+            f"retrieval.index: {index} has {probe.num_found} of {len(probe.titles)} evidence pages of the questions "
+            f"(the first is {probe.titles[0]!r}); is it the index of their corpus?"
+        )
 
 
 def check_index(index: str) -> None:
