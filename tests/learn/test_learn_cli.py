@@ -167,6 +167,17 @@ def test_going_on_with_a_warm_start_that_is_not_there_is_said(
     assert said not in succeed(*given).stderr.splitlines()
 
 
+def test_what_is_left_out_for_overlap_is_said_only_where_something_is(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    train = Path(settings["warmstart"]["questions"][0])
+    (tmp_path / "kept.jsonl").write_text(train.read_text().splitlines()[0] + "\n")
+    given = ("warmstart", write_config(tmp_path / "warm.toml", tiny_model, settings), "--examples-only")
+    assert "left out" not in succeed(*given).stderr
+    others = ("--out", tmp_path / "other", "--set", f"warmstart.held_out=['{tmp_path}/kept.jsonl']")
+    assert "training questions left out for overlap: " in succeed(*given, *others).stderr
+
+
 @pytest.mark.parametrize(("verb", "works"), [("train", Run), ("warmstart", Fit)])
 def test_who_stops_it_is_told_what_is_kept_and_how_to_go_on(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, works: type

@@ -48,7 +48,8 @@ def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = Fals
     course = None if path.is_file() else plan_course(config)
     claim(config, folder, resume)
     if course is not None:
-        say(str(course.leaks))
+        if course.leaks.dropped:
+            say(str(course.leaks))
         write_examples(path, asyncio.run(_collect(config, course, say)))
     return path
 
