@@ -49,6 +49,15 @@ def test_where_none_holds_the_answer_the_best_one_is_shown(capsys: pytest.Captur
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("source", "where"), [("rows.jsonl:line 1", "rows.jsonl:line 1"), ("", "p1")])
+def test_a_passage_without_a_title_goes_by_its_place(
+    capsys: pytest.CaptureFixture[str], source: str, where: str
+) -> None:
+    trace = wide_trace({"0.1": [True]})
+    untitled = replace(trace.citations[0], passage=Passage("p1", "", "Text 1", source))
+    assert printed(replace(trace, citations=(untitled,)), capsys)[0] == f"[1] ✓ 0.1: {where}"
+
+
 def test_every_passage_is_shown_on_request(capsys: pytest.CaptureFixture[str]) -> None:
     lines = printed(wide_trace({"0.1": [False] * 5, "0.2": [True] * 2}), capsys, everything=True)
     assert [line[:3] for line in lines[::2]] == [f"[{number}]" for number in range(1, 8)]

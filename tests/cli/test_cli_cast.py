@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,11 +93,17 @@ def test_a_team_may_search_and_think_over_http_alone(index: Path, server: Server
     assert "✓ 0.2: Ada Lenn (" in done.out
 
 
-def test_a_retrieval_server_that_is_down_is_said_and_the_team_answers_without(index: Path, server: Server) -> None:
+def test_a_question_whose_every_search_failed_has_failed(server: Server) -> None:
     with serving() as gone:
         url = gone.url
     settings = ["--set", "retrieval.retries=0", "--set", 'team.workflows=["R,AG"]']
-    done = jade("ask", ONE_HOP, "--index", url, "--model", server.url, *settings)
-    assert "R   failed: RetrievalFailed" in done.out
-    assert "No document that was found supports this answer." in done.out
-    assert done.status == 0
+    call = ("ask", ONE_HOP, "--index", url, "--model", server.url, *settings)
+    done = jade(*call)
+    assert done.status == 1
+    said = "jade: no answer: every search failed, the last one with RetrievalFailed: "
+    assert done.err.splitlines()[-1].startswith(said)
+    assert done.out == ""
+    assert "R   failed: RetrievalFailed" in jade("trace", "show", "traces.jsonl").out
+    as_json = jade(*call, "--json")
+    assert as_json.status == 1
+    assert json.loads(as_json.out)["trace"]["error"].startswith("every search failed")

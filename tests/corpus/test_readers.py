@@ -108,6 +108,12 @@ def test_html_is_the_words_a_reader_sees(tmp_path: Path) -> None:
     assert found.text == "Head\n\nFirst bold word.\n\nSecond\nline <script>.\n\na b"
 
 
+def test_navigation_is_no_part_of_a_page() -> None:
+    links = "<ul><li><a href=/>Home</a><nav>More</nav><li>About</ul>"
+    page = f"<header>Ashford</header><NAV class=top>{links}</NAV><p>A town.<nav>{links}</nav><p>It is old."
+    assert visible_text(page).text == "Ashford\n\nA town.\n\nIt is old."
+
+
 @pytest.mark.parametrize(
     ("markup", "text"),
     [
@@ -117,6 +123,8 @@ def test_html_is_the_words_a_reader_sees(tmp_path: Path) -> None:
         ("a<p>b<p>c", "a\n\nb\n\nc"),
         ("plain & simple", "plain & simple"),
         ("<script>x</script >after", "after"),
+        ("<nav>never <b>closed", "never closed"),
+        ("</nav>seen", "seen"),
     ],
 )
 def test_broken_markup_hides_no_more_than_it_must(markup: str, text: str) -> None:

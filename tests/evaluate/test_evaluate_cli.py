@@ -60,6 +60,19 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_who_stops_it_is_told_that_the_same_command_goes_on(
+    world: Path, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def be_stopped(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("jade.evaluate.run._work", be_stopped)
+    done = evaluate_world(world, tmp_path / "run", "--model", model, "--limit", 1)
+    assert done.exit_code == 130
+    kept = f"jade: stopped; what was written to {tmp_path / 'run'} is kept: the same command goes on with it\n"
+    assert done.stderr == kept
+
+
 def test_a_world_is_evaluated_and_reported(world: Path, model: str, tmp_path: Path) -> None:
     options = ("--method", "oracle,vanilla-rag", "--model", model, "--limit", 5, "--seed", 3, "--concurrency", 2)
     done = evaluate_world(world, tmp_path / "run", *options)

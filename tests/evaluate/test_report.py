@@ -69,6 +69,17 @@ def test_the_report_of_a_fixed_run_is_the_stored_one(written: Path) -> None:
     assert (written / "report.md").read_text() == EXPECTED.read_text()
 
 
+@pytest.mark.parametrize("name", ["report.md", "report.html"])
+def test_a_report_replaces_one_of_its_own_and_nothing_else(run: Path, tmp_path: Path, name: str) -> None:
+    for _ in range(2):
+        write_report(read_arms([str(run)]), tmp_path, resamples=100)
+    for own in ("# Report\n\nWritten by hand: 3 methods on 2 benchmarks.\n", ""):
+        (tmp_path / name).write_text(own)
+        with pytest.raises(ConfigError, match=f"--out: {tmp_path / name} is no report of jade's"):
+            write_report(read_arms([str(run)]), tmp_path, resamples=100)
+        assert (tmp_path / name).read_text() == own
+
+
 def test_f1_is_the_mean_over_questions_and_the_best_is_marked(board: Board) -> None:
     table = f1_table(board, DOUBT)
     assert table.header == ("method", "NQ", "HotpotQA", "mean")

@@ -8,12 +8,15 @@ import pytest
 from learn_runs import make_config
 
 from jade.config import Config, load_config
+from jade.config.section import ROLE_CODES
 from jade.errors import ConfigError
-from jade.learn.check import check_training
+from jade.learn.check import check_training, say_untrained
 from jade.learn.checkpoint import FILES
 from jade.learn.open import claim, differences, say_if_bent
 from jade.learn.questions import QuestionStream, read_question_file
 from jade.learn.warmstart.collect import plan_course
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fact_checker.py"
 
 
 def write_questions(path: Path, *texts: str, answer: str = "Ada") -> Path:
@@ -37,6 +40,26 @@ def sound(tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
 def refused(settings: dict[str, Any], field: str) -> None:
     with pytest.raises(ConfigError, match=field):
         check_training(Config.model_validate(settings))
+
+
+@pytest.mark.parametrize(
+    ("team", "roles", "untrained"),
+    [
+        ({}, None, ""),
+        ({"extensions": [str(EXAMPLE)]}, None, "FC"),
+        ({"extensions": [str(EXAMPLE)]}, [*ROLE_CODES, "FC"], ""),
+        ({}, ["P", "AG"], "QDS, QDP, QR, DS, AS"),
+        ({"workflows": ["R,AG"]}, ["AG"], "AS"),
+        ({"workflows": ["S1"]}, ["S1"], ""),
+    ],
+)
+def test_roles_that_work_and_learn_nothing_are_named(
+    team: dict[str, Any], roles: list[str] | None, untrained: str
+) -> None:
+    said: list[str] = []
+    say_untrained(Config.model_validate({"team": team, "learn": {"train_roles": roles} if roles else {}}), said.append)
+    line = f"not trained, though of the team: {untrained} (learn.train_roles names those that are)"
+    assert said == ([line] if untrained else [])
 
 
 def test_a_sound_config_passes(sound: dict[str, Any]) -> None:

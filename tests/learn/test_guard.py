@@ -42,7 +42,10 @@ async def test_a_fault_that_stays_stops_the_run_the_third_time_with_a_report(
     ]
     assert f"rolled this run back 3 times in a row and ended it at iteration {AT}" in after.stopped
     assert after.stopped.count(f"iteration {AT}: {fault.event}: {fault.detail}") == 3
-    assert f"the last good checkpoint is {tmp_path / 'checkpoints' / f'step-{fault.back:06d}'}" in after.stopped
+    assert f"the last good checkpoint is {tmp_path / 'checkpoints' / f'step-{fault.back:06d}'}; " in after.stopped
+    by_hand = "mend what failed, then go on with --resume"
+    remedy = by_hand if fault.event == "failures" else "a learn.ppo.learning_rate smaller than 0.001"
+    assert after.stopped.endswith(remedy)
     assert all(bool(weight.isfinite().all()) for weight in after.learner.policy.parameters())
 
 

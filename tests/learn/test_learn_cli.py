@@ -17,6 +17,8 @@ from jade.corpus.world import make_world, write_world
 from jade.errors import ConfigError
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.journal import read_journal
+from jade.learn.train import Run
+from jade.learn.warmstart.fit import Fit
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +74,25 @@ def test_from_gold_data_to_an_exported_policy(tiny_model: Path, settings: dict[s
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("verb", [("train", "--minutes", "0.0001"), ("warmstart", "--examples-only")])
+def test_an_index_of_other_documents_is_said(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    (tmp_path / "notes.md").write_text("# Notes\n\nNothing of that world.")
+    index_documents([tmp_path / "notes.md"], tmp_path / "index")
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    wrong = ("--out", tmp_path / "other", "--set", f"retrieval.index='{tmp_path}/index'")
+    assert f"retrieval.index: {tmp_path}/index has 0 of " in succeed(verb[0], run, *verb[1:], *wrong).stderr
+    assert "evidence pages" not in succeed(verb[0], run, *verb[1:], "--out", tmp_path / "fit").stderr
+
+
 def test_an_export_says_what_of_the_team_must_come_with_it(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     run = write_config(tmp_path / "run.toml", tiny_model, settings)
     plans = "team.workflows=['R,AG']"
-    succeed("train", run, "--minutes", "0.0001", "--set", plans, "--set", "learn.train_roles=['AG']")
+    trained = succeed("train", run, "--minutes", "0.0001", "--set", plans, "--set", "learn.train_roles=['AG']")
+    assert "not trained, though of the team: AS" in trained.stderr
     done = succeed("export", tmp_path / "run", "--out", tmp_path / "team")
     assert done.stdout == f"{tmp_path / 'team'}\n"
     assert "give the same team.workflows with it" in done.stderr
@@ -141,6 +156,40 @@ def test_a_run_that_is_there_is_not_begun_again(tiny_model: Path, settings: dict
     result = invoke("train", run)
     assert isinstance(result.exception, ConfigError)
     assert "--resume" in str(result.exception)
+
+
+def test_going_on_with_a_warm_start_that_is_not_there_is_said(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    given = ("warmstart", write_config(tmp_path / "warm.toml", tiny_model, settings), "--examples-only", "--resume")
+    said = f"there is no run in {tmp_path / 'warm'} to go on with: it begins"
+    assert said in succeed(*given).stderr.splitlines()
+    assert said not in succeed(*given).stderr.splitlines()
+
+
+def test_what_is_left_out_for_overlap_is_said_only_where_something_is(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    train = Path(settings["warmstart"]["questions"][0])
+    (tmp_path / "kept.jsonl").write_text(train.read_text().splitlines()[0] + "\n")
+    given = ("warmstart", write_config(tmp_path / "warm.toml", tiny_model, settings), "--examples-only")
+    assert "left out" not in succeed(*given).stderr
+    others = ("--out", tmp_path / "other", "--set", f"warmstart.held_out=['{tmp_path}/kept.jsonl']")
+    assert "training questions left out for overlap: " in succeed(*given, *others).stderr
+
+
+@pytest.mark.parametrize(("verb", "works"), [("train", Run), ("warmstart", Fit)])
+def test_who_stops_it_is_told_what_is_kept_and_how_to_go_on(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, works: type
+) -> None:
+    def be_stopped(self: object, minutes: float | None = None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(works, "train", be_stopped)
+    result = invoke(verb, write_config(tmp_path / "run.toml", tiny_model, settings))
+    assert result.exit_code == 130
+    line = f"jade: stopped; what was written to {tmp_path / 'run'} is kept: the same command with --resume goes on"
+    assert result.stderr.splitlines()[-1].startswith(line)
 
 
 def test_a_resumed_run_says_when_its_step_size_will_fall_otherwise(

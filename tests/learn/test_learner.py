@@ -59,6 +59,14 @@ def test_an_update_makes_rewarded_calls_likelier_and_others_less_likely(tiny_mod
         assert (new.sum() > old.sum()) == (transition.reward.outcome == 1.0)
 
 
+def test_a_learner_keeps_the_rule_it_began_with_when_its_file_is_changed(tiny_model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("from jade.learn.credit.shared import shared as rule\n")
+    learner = make_learner(tiny_model, SETTINGS | {"credit": {"rule": f"{file}:rule"}})
+    file.write_text("raise RuntimeError('half of an edit')\n")
+    assert "policy" in learner.update(make_mixed(), iteration=0, seed=1)
+
+
 def test_calls_are_looked_back_on_at_the_temperature_of_their_role(tiny_model: Path) -> None:
     own, cool, plain = (
         make_learner(tiny_model, SETTINGS | setting).look_back(make_mixed()).logps

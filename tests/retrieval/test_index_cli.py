@@ -19,11 +19,14 @@ from typer.testing import CliRunner
 from jade.cli import index as index_verb
 from jade.cli import retrieve_server
 from jade.config import RetrievalConfig, ServeConfig
+from jade.engine.budget import Account
+from jade.engine.case import Case
+from jade.engine.record import append_traces
 from jade.errors import ConfigError, DocumentError, IndexUnusable
 from jade.retrieval.index import open_index
 from jade.retrieval.open import open_retriever
 from jade.serve.listen import open_socket
-from jade.types import Passage
+from jade.types import Passage, Question
 from patience import PATIENCE_SECONDS, running
 
 APP = typer.Typer()
@@ -90,6 +93,19 @@ async def test_running_it_again_reads_only_what_changed(docs: Path, tmp_path: Pa
 def test_an_index_inside_the_folder_is_not_indexed(docs: Path) -> None:
     run(docs, "--out", docs / "index")
     assert "was up to date: 3 documents" in run(docs, "--out", docs / "index")
+
+
+def test_what_jade_itself_has_written_among_the_documents_is_passed_over(docs: Path, tmp_path: Path) -> None:
+    """An index of before, traces of what was asked: each time they would be listed as unreadable."""
+    before = run(docs, "--out", tmp_path / "index").splitlines()[-4:]
+    run(docs, "--out", docs / "old", "--words", "10")
+    case = Case(Question("q", "Where?"))
+    append_traces(docs / "traces.jsonl", [case.close(Account(), (case.root,), (), "there")])
+    ours = sum(path.is_file() and path.name != ".lock" for path in (docs / "old").rglob("*")) + 1
+    after = run(docs, "--out", tmp_path / "other").splitlines()[-4:]
+    assert after == [line.replace("1 files of other", f"{1 + ours} files of other") for line in before]
+    (docs / "own.jsonl").write_text('{"schema":1,"id":"x","text":"A row of somebody\'s own."}\n')
+    assert "is ready: 4 documents" in run(docs, "--out", tmp_path / "other")
 
 
 def test_words_and_overlap_shape_the_passages(docs: Path, tmp_path: Path) -> None:

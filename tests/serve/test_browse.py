@@ -232,6 +232,13 @@ def test_a_path_with_nothing_to_show_is_refused(tmp_path: Path) -> None:
         Library([tmp_path])
     with pytest.raises(TraceUnreadable, match="no traces"):
         Library([tmp_path / "absent"])
+    questions, asked = tmp_path / "questions.jsonl", tmp_path / "asked.jsonl"
+    questions.write_text('{"id": "1", "question": "Who?", "golden_answers": ["Ada"]}\n')
+    for named in (questions, tmp_path):
+        with pytest.raises(TraceUnreadable, match=f"{named}: no traces"):
+            Library([named])
+    asked.touch()
+    assert [run.name for run in Library([asked]).runs()] == ["asked"], "what is still empty may hold traces later"
 
 
 def test_what_the_server_answers_is_shown_live_and_written_down(tmp_path: Path) -> None:

@@ -16,11 +16,12 @@ import httpx
 import openai
 import pytest
 from fastapi import FastAPI
-from serve_builders import NESTED, PAGES, SIMPLE, play, serving
+from serve_builders import NESTED, PAGES, SIMPLE, SmallRetriever, play, serving
 from starlette.requests import Request
 from trace_builders import write_training
 
 from jade.cli.main import main
+from jade.retrieval.server import make_app as retrieval_app
 from jade.types import Prompt
 from patience import PATIENCE_SECONDS, running
 
@@ -121,6 +122,22 @@ async def test_mcp_serves_an_agent_over_stdio(index: Path, tmp_path: Path) -> No
     assert answered.structured_content["answer"] == "Lune"
     assert found.structured_content["passages"][0]["title"] == "Brackwater"
     assert json.loads(traces.read_text())["effort"] == {"alpha": 0.0, "beta": 0.0}
+
+
+def test_a_retrieval_server_that_dies_is_502_though_the_model_answers(tmp_path: Path) -> None:
+    traces = tmp_path / "traces.jsonl"
+    with serving(model_app()) as model, ExitStack() as retrieval:
+        index = retrieval.enter_context(serving(retrieval_app(SmallRetriever())))
+        options = ("--index", index, "--model", f"{model}/v1#scripted", "--port", "0", "--traces", str(traces))
+        with jade("serve", *options, "--set", "retrieval.retries=0", JADE_API_KEYS="") as process:
+            url = address_of(process)
+            before = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE})
+            retrieval.close()
+            asked = httpx.post(f"{url}/v1/ask", json={"question": SIMPLE})
+            chat = httpx.post(f"{url}/v1/chat/completions", json={"messages": [{"role": "user", "content": SIMPLE}]})
+    assert [reply.status_code for reply in (before, asked, chat)] == [200, 502, 502]
+    assert f"every search failed, the last one with RetrievalFailed: retrieval server {index}" in asked.text
+    assert asked.json()["error"]["trace_id"] in traces.read_text()
 
 
 def test_a_server_whose_model_is_not_there_says_so(index: Path) -> None:

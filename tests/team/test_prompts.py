@@ -10,6 +10,7 @@ import pytest
 from jade.backbone.weights import default_cache
 from jade.config import TeamConfig
 from jade.errors import ConfigError
+from jade.team.roles import RoleSpec
 from jade.team.team import build_team
 
 MAX_TOKENS = 120
@@ -56,4 +57,16 @@ def test_a_prompt_folder_that_is_none_is_named(tmp_path: Path) -> None:
 def test_a_prompt_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "selector.md").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"prompt selector\.md of role DS cannot be read"):
+        build_team(TeamConfig(prompts=tmp_path))
+
+
+def test_a_prompt_of_no_role_is_named_with_the_names_that_are_taken(tmp_path: Path) -> None:
+    names = ", ".join(role.prompt for role in TEAM.members.values() if isinstance(role, RoleSpec))
+    with pytest.raises(ConfigError, match=f"team.prompts: {tmp_path} holds no prompts; name it one of {names}"):
+        build_team(TeamConfig(prompts=tmp_path))
+    for name in ("answerer.md", "README.md", "notes.txt"):
+        (tmp_path / name).write_text("Say <answer>it</answer>.")
+    assert build_team(TeamConfig(prompts=tmp_path)).prompts["AG"] == "Say <answer>it</answer>."
+    (tmp_path / "planer.md").write_text("Plan.")
+    with pytest.raises(ConfigError, match=f"{tmp_path / 'planer.md'} is no role's prompt; name it one of {names}"):
         build_team(TeamConfig(prompts=tmp_path))

@@ -60,7 +60,8 @@ def _supporting(cited: Sequence[Citation]) -> Sequence[Citation]:
 def _citation(citation: Citation) -> Iterator[Text]:
     """Two lines: where the passage stands (a tick when it holds its node's answer), and how it begins."""
     mark, passage = "✓" if citation.holds_answer else " ", citation.passage
-    place = f"{clip(passage.title)} ({clip(passage.source or passage.id)})"
+    where = clip(passage.source or passage.id)
+    place = f"{clip(passage.title)} ({where})" if passage.title.strip() else where
     yield foreign(f"[{citation.number}] {mark} {citation.node}: {place}", "" if citation.holds_answer else "dim")
     yield foreign(f"      {clip(passage.text, 140)}", "dim")
 

@@ -32,10 +32,12 @@ def command(
 
     from jade.cli.answer import print_answer
     from jade.cli.screen import complain
+    from jade.engine.case import failed_if_unsearched
     from jade.engine.record import append_traces
 
     chosen = team_from(config, settings, index=index, model=model, effort=effort)
-    trace = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
+    worked = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
+    trace = failed_if_unsearched(worked)
     try:
         append_traces(trace_file, [trace])
     finally:  # an answer that cannot be kept is still an answer

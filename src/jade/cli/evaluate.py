@@ -47,6 +47,7 @@ def command(
 
     from rich.console import Console
 
+    from jade.cli.screen import saying_what_is_kept
     from jade.evaluate.run import Request, evaluate
 
     numbers = [
@@ -60,7 +61,7 @@ def command(
     ]
     for chosen, folder in runs:
         request = Request(_names(benchmark, SEVEN), _names(method, TABLE), folder, data, split, limit, prompt_variants)
-        with Progress(console) as progress:
+        with saying_what_is_kept(folder, "the same command"), Progress(console) as progress:
             session = asyncio.run(evaluate(request, chosen, listen=progress.hear))
         print_session(session, folder, console)
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,6 +58,17 @@ def print_what_can_be_printed() -> None:
     """Where stdout cannot write a character (a pipe in an old code page), a `?` stands for it."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+
+
+@contextmanager
+def saying_what_is_kept(folder: Path, how: str) -> Iterator[None]:
+    """For work that can be gone on with: who stops it is told so, and how, once there is anything to keep."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.exists():
+            complain(f"stopped; what was written to {folder} is kept: {how} goes on with it")
+        raise
 
 
 @contextmanager

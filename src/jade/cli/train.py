@@ -13,12 +13,15 @@ from jade.errors import ConfigError
 
 if TYPE_CHECKING:
     from jade.config import Config
+    from jade.learn.check import Say
     from jade.learn.checkpoint import Progress
     from jade.learn.show import Spectator
 
 RunFolder = Annotated[Path | None, typer.Option("--out", help="The run's folder. Not given: beside the config.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")]
 Minutes = Annotated[float | None, typer.Option(help="Stop after this time, with a checkpoint, to be resumed.")]
+RESUMED = "the same command with --resume"
+"""How what was stopped is gone on with."""
 
 
 class Backend(StrEnum):
@@ -55,17 +58,24 @@ def command(
 
     from rich.console import Console
 
+    from jade.cli.screen import saying_what_is_kept
+    from jade.learn.check import say_untrained
     from jade.learn.open import say_if_bent
     from jade.learn.show import watch
 
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    say_untrained(chosen, say)
     if resume:
-        say_if_bent(chosen, folder, lambda line: console.print(line, markup=False, highlight=False, soft_wrap=True))
-    with watch(console) as spectator:
+        say_if_bent(chosen, folder, say)
+    with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         if backend is Backend.local:
             _refuse_cluster_options(workers, address)
-            progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes))
+            progress = asyncio.run(_train(chosen, folder, spectator, resume, minutes, say))
         else:
             from jade.cluster.launch import train_on
             from jade.cluster.member import Task
@@ -74,13 +84,20 @@ def command(
     console.print(f"{progress.iteration} iterations done; the run is in {folder}", markup=False, soft_wrap=True)
 
 
-async def _train(config: Config, folder: Path, spectator: Spectator, resume: bool, minutes: float | None) -> Progress:
+async def _train(
+    config: Config, folder: Path, spectator: Spectator, resume: bool, minutes: float | None, say: Say
+) -> Progress:
+    from jade.learn.check import say_if_unfit
     from jade.learn.open import Assemble, open_run
+    from jade.team.crew import Crew
 
     assemble: Assemble | None = None
     if config.learn.vllm.urls:
         from jade.cluster.vllm import open_vllm_crew as assemble
     async with open_run(config, folder, spectator, resume=resume, assemble=assemble) as run:
+        if isinstance(run.crew, Crew):  # else the index is open in other processes
+            questions = [question for file in run.stream.files for question in file]
+            await say_if_unfit(questions, run.crew.retriever, config.retrieval.index, say)
         return await run.train(minutes)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jade.cli.options import Overrides, config_from
-from jade.cli.train import Minutes, Resume, RunFolder, folder_for
+from jade.cli.train import RESUMED, Minutes, Resume, RunFolder, folder_for
 
 
 def command(
@@ -22,6 +22,8 @@ def command(
     """Teach every role from gold data before it learns by itself."""
     from rich.console import Console
 
+    from jade.cli.screen import saying_what_is_kept
+    from jade.learn.open import say_if_new
     from jade.learn.show import watch
     from jade.learn.warmstart.run import make_examples, run_warmstart
 
@@ -31,10 +33,13 @@ def command(
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
+    if resume:
+        say_if_new(folder, say)
     if examples_only:
-        say(f"examples are in {make_examples(chosen, folder, say, resume=resume)}")
+        with saying_what_is_kept(folder, RESUMED):
+            say(f"examples are in {make_examples(chosen, folder, say, resume=resume)}")
         return
-    with watch(console) as spectator:
+    with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         model = run_warmstart(chosen, folder, spectator, say, resume=resume, minutes=minutes)
     if model is not None:
         say(f"the warm-started policy is in {model}: set backbone.{model.name} to it")

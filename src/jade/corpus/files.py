@@ -7,6 +7,7 @@ that is not a plain file. Hidden files and folders are left alone.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,12 @@ from jade.corpus.documents import Unreadable
 from jade.corpus.read import reader_of
 from jade.corpus.readers.plain import printable
 from jade.errors import DocumentError
+
+INDEX_DATA = re.compile(r"data-[0-9a-f]{16}(-[0-9]+)?")
+"""The folder inside an index that holds its files."""
+TRACE_START = re.compile(rb'\{"schema":\d+,"id":"[^"]*","question":\{')
+"""How a file of traces begins."""
+TRACE_START_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,7 @@ class Found:
     files: tuple[SourceFile, ...]
     unreadable: tuple[Unreadable, ...]
     num_other: int
-    """Files of kinds that are not documents, passed over without a word each."""
+    """Files of kinds that are not documents, or that JADE itself has written, passed over without a word each."""
 
 
 def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
@@ -60,6 +67,8 @@ def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
             item = _checked(path, root, _unused(name, files))
             if isinstance(item, Unreadable):
                 unreadable.append(item)
+            elif path != root and is_ours(path):
+                num_other += 1
             else:
                 files[item.name] = item
                 seen.add(real)
@@ -80,6 +89,20 @@ def _under(root: Path, exclude: Path | None, unreadable: list[Unreadable]) -> It
         if left_out is not None:
             subfolders[:] = [name for name in subfolders if Path(os.path.realpath(here / name)) != left_out]
         yield from (here / name for name in sorted(names) if not name.startswith("."))
+
+
+def is_ours(path: Path) -> bool:
+    """Whether JADE itself has written a file: an index's inside, or traces. Where questions are asked beside their
+    documents such files are always there."""
+    if INDEX_DATA.fullmatch(path.parent.name) and (path.parent.parent / "manifest.json").is_file():
+        return True
+    if path.suffix != ".jsonl":
+        return False
+    try:
+        with path.open("rb") as file:
+            return TRACE_START.match(file.read(TRACE_START_BYTES)) is not None
+    except OSError:
+        return False  # its reader says why
 
 
 def _closed(error: OSError, root: Path) -> Unreadable:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from jade.engine.budget import Account
+from jade.engine.budget import Account, has_failed
 from jade.engine.cite import Evidence, cite, is_supported
-from jade.types import Effort, Node, Question, Step, Trace
+from jade.types import Effort, Node, Question, Role, Step, Trace
 
 ROOT = "0"
 
@@ -51,6 +51,17 @@ class Case:
 
 def trace_id(question: Question, seed: int) -> str:
     return f"{question.id}@{seed}"
+
+
+def failed_if_unsearched(trace: Trace) -> Trace:
+    """For whoever asked: where every search failed, an answer rests on no document, and the question has failed.
+
+    Where a team is measured or trained it stays an answer, and its failed steps are counted.
+    """
+    searches = [step for step in trace.steps if step.role == Role.RETRIEVAL]
+    if trace.error or not searches or not all(map(has_failed, searches)):
+        return trace
+    return replace(trace, error=f"every search failed, the last one with {searches[-1].error}")
 
 
 def _last_error(steps: Sequence[Step]) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from jade.errors import ConfigError
 from jade.evaluate.arms import Arm
 from jade.evaluate.board import read_board
 from jade.evaluate.content import compose
@@ -13,6 +15,11 @@ from jade.evaluate.figures import LIGHT
 from jade.evaluate.html import to_html
 from jade.evaluate.markdown import to_markdown
 from jade.evaluate.statistics import RESAMPLES
+
+PAGES = ("report.md", "report.html")
+TITLE = re.compile(rb"(?:^# |<title>)\d+ (?:arm|method)s? on \d+ benchmarks?(?:\n|</title>)")
+"""How a report begins, and what is somebody's own does not."""
+TITLE_WITHIN_BYTES = 1000
 
 
 def write_report(
@@ -24,13 +31,24 @@ def write_report(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Path]:
-    """Write the report of some arms into a folder; the files that were written."""
+    """Write the report of some arms into a folder; the files that were written. An older report is replaced."""
+    for name in PAGES:
+        _check_is_ours(out / name)
     content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus)
     out.mkdir(parents=True, exist_ok=True)
-    written = {"report.md": to_markdown(content).encode(), "report.html": to_html(content).encode()}
+    written = dict(zip(PAGES, (to_markdown(content).encode(), to_html(content).encode()), strict=True))
     for picture in content.pictures:
         written[f"{picture.name}.png"] = picture.png(LIGHT)
         written[f"{picture.name}.svg"] = picture.svg(LIGHT)
     for name, data in written.items():
         (out / name).write_bytes(data)
     return [out / name for name in written]
+
+
+def _check_is_ours(page: Path) -> None:
+    """Refuse to write over a page that is no report of ours."""
+    if not page.is_file():
+        return
+    with page.open("rb") as file:
+        if not TITLE.search(file.read(TITLE_WITHIN_BYTES)):
+            raise ConfigError(f"--out: {page} is no report of jade's and would be lost; give another folder or move it")

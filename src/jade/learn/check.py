@@ -6,22 +6,27 @@ sections into account.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jade.config import Config
+from jade.engine.probe import probe_index
 from jade.errors import ConfigError
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
+from jade.retrieval.base import Retriever
 from jade.reward.metrics import is_yes_no
 from jade.team.team import Team, build_team
 from jade.types import Question
 
 Files = list[list[Question]]
+Say = Callable[[str], None]
+LOW_SHARE = 0.2
+"""Of the evidence pages that are searched for by their titles; an index of the right corpus has nearly all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,35 @@ def _check_busy(team: Team, roles: Sequence[str]) -> None:
     if not any((team.role(code).kind == "alone") == bool(team.left_to) for code in roles):
         worker = team.left_to or "the team"
         raise ConfigError(f"learn.train_roles: {', '.join(roles)} have nothing to do: {worker} works (team.workflows)")
+
+
+def say_untrained(config: Config, say: Say) -> None:
+    """Roles that work and learn nothing, in one line: one of somebody's own is not in the default list."""
+    team = build_team(config.team)
+    untrained = [code for code in _working(team) if code not in config.learn.train_roles]
+    if untrained:
+        say(f"not trained, though of the team: {', '.join(untrained)} (learn.train_roles names those that are)")
+
+
+def _working(team: Team) -> list[str]:
+    """The roles that the plans of this team may call."""
+    if team.left_to:
+        return [team.left_to]
+    choices = [team.legal(child=child).plans for child in (False, True)]
+    called = {module for plans in choices for plan in plans for module in plan.modules} | {team.summariser.code}
+    if any(len(plans) > 1 for plans in choices):
+        called.add(team.planner.code)
+    return [code for code in team.prompts if code in called]
+
+
+async def say_if_unfit(questions: Sequence[Question], retriever: Retriever, index: str, say: Say) -> None:
+    """That an index seems to be of other documents: whatever the team does, it could not find its answers there."""
+    probe = await probe_index(questions, retriever)
+    if probe.share < LOW_SHARE:
+        say(
+            f"retrieval.index: {index} has {probe.num_found} of {len(probe.titles)} evidence pages of the questions "
+            f"(the first is {probe.titles[0]!r}); is it the index of their corpus?"
+        )
 
 
 def check_index(index: str) -> None:

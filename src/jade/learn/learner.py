@@ -22,7 +22,7 @@ from torch import Tensor
 from jade.config import LearnConfig, PPOConfig
 from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_shares, send
 from jade.learn.credit.base import Credit, Floats, apart
-from jade.learn.credit.rules import assign_credit
+from jade.learn.credit.rules import assign_credit, find_rule
 from jade.learn.loss import Now, Old, approx_kl, explained_variance, ppo_loss, token_weights
 from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
@@ -80,6 +80,8 @@ class Learner:
         self.policy = policy
         self.cfg = cfg
         self.scale = 1.0
+        self._rule = find_rule(cfg.credit.rule)
+        """Found once: a run keeps the rule it began with, whatever becomes of the file it stands in."""
         self.reference = _frozen_copy(policy) if cfg.ppo.kl_weight > 0 else None
         shard(policy)
         if self.reference is not None:
@@ -167,7 +169,14 @@ class Learner:
         alone = self.policy.value_head is None and ppo.kl_weight == 0
         roles = {call.role for call in experience.transitions}
         bonus_roles = {role for role in roles if ppo.role_entropy.get(role, ppo.entropy_weight) > 0}
-        return assign_credit(experience, values, self.cfg.credit, nothing_else_teaches=alone, bonus_roles=bonus_roles)
+        return assign_credit(
+            experience,
+            values,
+            self.cfg.credit,
+            rule=self._rule,
+            nothing_else_teaches=alone,
+            bonus_roles=bonus_roles,
+        )
 
     def _gather(
         self,

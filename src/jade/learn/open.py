@@ -108,12 +108,17 @@ def _write(config: Config, path: Path) -> None:
     partial.replace(path)
 
 
+def say_if_new(folder: Path, say: Callable[[str], None]) -> None:
+    """Before a run or a warm start is resumed: that there is none, since its folder may be mistyped."""
+    if not (folder / "config.toml").is_file():
+        say(f"there is no run in {folder} to go on with: it begins")
+
+
 def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:
     """Before a run is resumed: that there is none; and a step size that falls over the iterations falls otherwise when
     they are others."""
+    say_if_new(folder, say)
     written = folder / "config.toml"
-    if not written.is_file():
-        say(f"there is no run in {folder} to go on with: it begins")
     if config.learn.ppo.decay == "none" or not written.is_file():
         return
     was, now = load_config(written).learn.iterations, config.learn.iterations

@@ -8,8 +8,9 @@ no exception: none are begun across a point from which a run may be resumed.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -268,7 +269,16 @@ class Run:
         events = "; ".join(f"iteration {row['iteration']}: {row['event']}: {row['detail']}" for row in rows)
         return (
             f"the guard rolled this run back {strikes} times in a row and ended it at iteration {failed} ({events}); "
-            f"the last good checkpoint is {self.checkpoints.newest()}"
+            f"the last good checkpoint is {self.checkpoints.newest()}; {self._remedy({row['event'] for row in rows})}"
+        )
+
+    def _remedy(self, events: Collection[str]) -> str:
+        """What its user can do. The same settings would lead to the same end, and others make it another run."""
+        if "failures" in events:
+            return "mend what failed, then go on with --resume"
+        return (
+            f"see what the team wrote (jade view {shlex.quote(str(self.folder))}), then begin with another --out and a "
+            f"learn.ppo.learning_rate smaller than {self.cfg.learn.ppo.learning_rate:g}"
         )
 
 

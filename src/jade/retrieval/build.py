@@ -77,7 +77,7 @@ class Report:
     unchanged: bool
     """Whether the index was up to date already and nothing was written."""
     num_other: int = 0
-    """Files of kinds that are not documents."""
+    """Files of kinds that are not documents, or of JADE's own."""
 
     @property
     def num_bytes(self) -> int:

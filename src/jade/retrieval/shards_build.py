@@ -73,8 +73,10 @@ def build_shards(passages: Iterable[Passage], out: Path, size: int, counted: Cou
     """Index passages in shards of `size`. Shards that are there already are replaced when all is done."""
     if size < 1:
         raise ConfigError(f"--shard-size {size}: a shard holds at least one passage")
-    if out.exists() and any(out.iterdir()) and not is_sharded(out):
-        raise ConfigError(f"--out {out} holds other files; choose an empty or a new folder")
+    others = sorted(path.name for path in out.iterdir()) if out.exists() and not is_sharded(out) else []
+    if others:
+        # The last, since hidden ones come first; of an index in one piece it is its manifest.
+        raise ConfigError(f"--out {out} holds other files ({others[-1]}); choose an empty or a new folder")
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from secrets import token_hex
 
 from jade.config import RewardConfig, SamplingConfig, ServeConfig
+from jade.engine.case import failed_if_unsearched
 from jade.engine.events import Listener, silent
 from jade.engine.solve import solve
 from jade.serve.problems import Problem
@@ -108,7 +109,7 @@ class Desk:
 
     def _finish(self, trace: Trace) -> Trace:
         """Keep the trace under an id of its own: the same question may be asked again."""
-        trace = replace(trace, id=f"{trace.id}.{token_hex(4)}")
+        trace = replace(failed_if_unsearched(trace), id=f"{trace.id}.{token_hex(4)}")
         self._tally.question("failed" if trace.error else "answered", trace.usage)
         self._keep(trace)
         if trace.error:

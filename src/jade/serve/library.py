@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from jade.config import RewardConfig
+from jade.engine.record import LINE_START
 from jade.errors import TraceUnreadable
 from jade.serve.shelf import Files, Recent, Shelf, TraceFile
 
@@ -69,7 +70,7 @@ class Library:
         self._looked = -LOOK_AGAIN_SECONDS
         self._live = _live_run(recent) if recent else None
         for path in self._paths:
-            if not any(_search(path)):
+            if not any(_search(path)) or (path.is_file() and not _may_hold_traces(path)):
                 raise TraceUnreadable(f"{path}: no traces and no training run there; give a run folder or a trace file")
 
     def runs(self, *, at_once: bool = False) -> list[Run]:
@@ -138,6 +139,15 @@ def _looks_like_traces(path: Path) -> bool:
             return file.readline(64).startswith(b'{"schema":')
     except OSError:
         return False
+
+
+def _may_hold_traces(path: Path) -> bool:
+    """Whether a file that was named begins as traces do; one that is still empty may yet."""
+    try:
+        with path.open("rb") as file:
+            return LINE_START.startswith(file.read(len(LINE_START)))
+    except OSError as error:
+        raise TraceUnreadable(f"{path}: {error.strerror or error}") from None
 
 
 def _free_name(found: Found, taken: set[str]) -> str:

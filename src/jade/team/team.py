@@ -5,7 +5,7 @@ Built once from the config; a user's own roles and tools come from outside throu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import entry_points
@@ -130,6 +130,7 @@ def build_team(config: TeamConfig) -> Team:
     for extension in config.extensions:
         _register(extension, builder)
     roles = [member for member in builder.members.values() if isinstance(member, RoleSpec)]
+    _check_prompts(config.prompts, [role.prompt for role in roles])
     prompts = {role.code: builder.prompt_texts.get(role.code) or read_prompt(role, config.prompts) for role in roles}
     grammar = grammar_of(builder.members.values())
     left_to = _left_to(config, roles)
@@ -166,11 +167,22 @@ def grammar_of(members: Iterable[Member]) -> Grammar:
     return Grammar(modules)
 
 
+def _check_prompts(folder: Path | None, names: Sequence[str]) -> None:
+    """A misspelt file would be passed over, and the shipped prompt be used in its place."""
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"team.prompts: {folder} is not a folder")
+    given = sorted(path.name for path in folder.glob("*.md") if path.name.lower() != "readme.md")
+    unknown = [name for name in given if name not in names]
+    if unknown or not given:
+        fault = f"{folder / unknown[0]} is no role's prompt" if unknown else f"{folder} holds no prompts"
+        raise ConfigError(f"team.prompts: {fault}; name it one of {', '.join(names)}")
+
+
 def read_prompt(role: RoleSpec, folder: Path | None = None) -> str:
     """A role's system text: the user's file where there is one of that name, else the shipped one."""
     own = folder / role.prompt if folder else None
-    if folder and not folder.is_dir():
-        raise ConfigError(f"team.prompts: {folder} is not a folder")
     try:
         if own and own.is_file():
             return own.read_text(encoding="utf-8").strip()

@@ -1,4 +1,4 @@
-"""Web pages: the words a reader would see, without scripts, styles and markup.
+"""Web pages: the words a reader would see, without scripts, styles and markup, and without navigation.
 
 Pages come from strangers, so the time to read one grows with its size and with nothing else: what is opened and never
 closed is looked for once.
@@ -42,6 +42,8 @@ class Page:
         self._hidden_in, self._hidden_depth = "", 0
         self._within: dict[str, list[str]] = {}
         self._heard: dict[str, str] = {}
+        self._navigation_from: list[int] = []
+        """Where the links to other pages begin that are not closed yet."""
 
     def add(self, piece: Tag | str) -> None:
         if isinstance(piece, str):
@@ -58,6 +60,10 @@ class Page:
             self._heard.setdefault(tag.name, " ".join("".join(self._within.pop(tag.name)).split()))
         elif not tag.closes and tag.name in ("title", "h1"):
             self._within[tag.name] = []
+        if tag.name == "nav" and not tag.closes:
+            self._navigation_from.append(len(self._pieces))
+        elif tag.name == "nav" and self._navigation_from:  # only what is closed is dropped: else the page would be lost
+            del self._pieces[self._navigation_from.pop() :]
         self._pieces.append(SPACE.get(tag.name, ""))
 
     def _add_text(self, text: str) -> None:

@@ -31,15 +31,17 @@ def assign_credit(
     values: Sequence[Floats],
     cfg: CreditConfig,
     *,
+    rule: Rule | None = None,
     nothing_else_teaches: bool = False,
     bonus_roles: Collection[str] = (),
 ) -> Credit:
     """Advantages by the chosen rule, normalised as asked, and the returns the critic is fitted to.
 
     Where the advantage is all that a call would teach, `rows` leaves out those that `skip_even` speaks of; what is
-    left is normalised without them. A call of a role with an entropy bonus always teaches that.
+    left is normalised without them. A call of a role with an entropy bonus always teaches that. `rule` is the chosen
+    one where it has been found already: a file is run anew whenever it is looked for.
     """
-    credit = find_rule(cfg.rule)(experience, values, cfg)
+    credit = (rule or find_rule(cfg.rule))(experience, values, cfg)
     if cfg.rule not in RULES:
         _check_fit(credit, values, cfg.rule)
     rows: Sequence[int] = range(len(values))

@@ -99,7 +99,10 @@ class Fit:
             # The batch is passed over, since the next one is as good; but not for ever.
             sums.num_skipped += 1
             if sums.num_skipped > MOST_SKIPPED:
-                raise TrainingStopped(f"the warm start fails again and again at step {step}: {alarm}") from None
+                raise TrainingStopped(
+                    f"the warm start fails again and again at step {step}: {alarm}; begin with another --out and a "
+                    f"warmstart.learning_rate smaller than {self.cfg.warmstart.learning_rate:g}"
+                ) from None
             return
         sums.add(float(loss), norm, num_tokens, sum(map(length_of, examples)))
 

@@ -27,7 +27,7 @@ class LeakReport:
     dropped: Counter[str]
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{count} by {kind}" for kind, count in sorted(self.dropped.items())) or "nothing"
+        kinds = ", ".join(f"{count} by {kind}" for kind, count in sorted(self.dropped.items()))
         return f"{sum(self.dropped.values())} of {self.num_lessons} training questions left out for overlap: {kinds}"
 
 

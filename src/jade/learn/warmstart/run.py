@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from jade.backbone.chat import ChatFormat
 from jade.backbone.weights import resolve_weights
 from jade.config import Config, load_config
 from jade.errors import ConfigError
+from jade.learn.check import Say, say_if_unfit
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.export import export_policy
 from jade.learn.open import claim, differences, set_threads
@@ -37,7 +37,6 @@ AFTER_EXAMPLES = (
     *(f"warmstart.{name}" for name in ("epochs", "learning_rate", "examples_per_step", "checkpoint_every")),
 )
 """Settings, by how their names begin, that say what is made of examples and not what they are."""
-Say = Callable[[str], None]
 
 
 def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = False) -> Path:
@@ -49,8 +48,9 @@ def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = Fals
     course = None if path.is_file() else plan_course(config)
     claim(config, folder, resume)
     if course is not None:
-        say(str(course.leaks))
-        write_examples(path, asyncio.run(_collect(config, course)))
+        if course.leaks.dropped:
+            say(str(course.leaks))
+        write_examples(path, asyncio.run(_collect(config, course, say)))
     return path
 
 
@@ -90,9 +90,10 @@ def _exported(policy: Policy, config: Config, folder: Path) -> Path:
     return export_policy(policy, config, out)
 
 
-async def _collect(config: Config, course: Course) -> list[Example]:
+async def _collect(config: Config, course: Course, say: Say) -> list[Example]:
     retriever = open_retriever(config.retrieval)
     try:
+        await say_if_unfit([lesson.question for lesson in course.lessons], retriever, config.retrieval.index, say)
         return await collect(config, course, retriever)
     finally:
         await retriever.close()
