@@ -162,8 +162,8 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     how = row.angles, tiles, row.scale, row.make_into()
     if kernel == "to_queries":
         return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
-    along_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
-    return lambda: kernels.back_to_keys(*row.inputs, log_sum_KTG, along_KTG, *how)
+    marks_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
+    return lambda: kernels.back_to_keys(*row.inputs, marks_KTG, *how)
 
 
 def say(**figures: object) -> None:

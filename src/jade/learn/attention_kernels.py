@@ -71,8 +71,8 @@ def attend_back(
     """Gradients at queries, keys and values side by side, those at queries and keys turned back. Keys and values that
     several calls see are left out: their gradients, still to be added up, are given."""
     seen, how = (grad_TAD, query_TAD, key_SKD, value_SKD), (angles, tiles, scale, into_TXD)
-    along_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, *how)
-    return back_to_keys(*seen, log_sum_KTG, along_KTG, *how)
+    marks_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, *how)
+    return back_to_keys(*seen, marks_KTG, *how)
 
 
 def back_to_queries(
@@ -87,10 +87,11 @@ def back_to_queries(
     scale: float,
     into_TXD: Tensor,
 ) -> Tensor:
-    """Gradients at queries go where they belong; gives how far each gradient that came in lies along what was seen."""
+    """Gradients at queries go where they belong. Gives a mark for each row, of two numbers that the way to the keys
+    reads as one: the logarithm of its weights' sum, and how far its gradient lies along what was seen."""
     num_keys, size = key_SKD.shape[1:]
     blocks = tiles.choice.to_queries
-    along_KTG = torch.empty_like(log_sum_KTG)
+    marks_KTG = torch.empty_like(log_sum_KTG, dtype=torch.int64)
     _back_to_queries(
         (len(tiles.to_queries_PI) * num_keys,),
         (
@@ -100,7 +101,7 @@ def back_to_queries(
             value_SKD,
             out_TAD,
             log_sum_KTG,
-            along_KTG,
+            marks_KTG,
             into_TXD,
             *angles,
             tiles.to_queries_PI,
@@ -113,7 +114,7 @@ def back_to_queries(
         warps=blocks.warps,
         stages=blocks.stages,
     )
-    return along_KTG
+    return marks_KTG
 
 
 def back_to_keys(
@@ -121,8 +122,7 @@ def back_to_keys(
     query_TAD: Tensor,
     key_SKD: Tensor,
     value_SKD: Tensor,
-    log_sum_KTG: Tensor,
-    along_KTG: Tensor,
+    marks_KTG: Tensor,
     angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
@@ -139,8 +139,7 @@ def back_to_keys(
             query_TAD,
             key_SKD,
             value_SKD,
-            log_sum_KTG,
-            along_KTG,
+            marks_KTG,
             key_grad_SKD,
             value_grad_SKD,
             into_TXD,
@@ -335,13 +334,13 @@ def _see_back(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_queries(  # noqa: ANN202
-    grad, query, key, value, out, log_sum, along, into, cos, sin, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
+    grad, query, key, value, out, log_sum, marks, into, cos, sin, tiles, scale, scale_of_2, num_tokens,  # noqa: ANN001
     GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     INTO_STRIDE: tl.constexpr,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    """Also leaves behind, for the way to the keys, how far each row's gradient lies along what it saw."""
+    """Also leaves behind a mark of each row for the way to the keys."""
     first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
     row_M = first + tl.arange(0, BLOCK_M)
     inside_M = row_M < num_queries * G
@@ -356,7 +355,8 @@ def _back_to_queries(  # noqa: ANN202
     rows = (head * num_tokens + query_start) * G
     log_sum_M = tl.load(log_sum + rows + row_M, mask=inside_M, other=0.0)
     along_M = tl.sum(grad_MD.to(tl.float32) * out_MD.to(tl.float32), 1)
-    tl.store(along + rows + row_M, along_M, mask=inside_M)
+    mark_M = (_bits(log_sum_M) << 32) | _bits(along_M)
+    tl.store(marks + rows + row_M, mark_M, mask=inside_M)
     key += key_start * KEY_STRIDE + head * D
     value += key_start * VALUE_STRIDE + head * D
     before = num_keys - num_queries
@@ -379,8 +379,14 @@ def _back_to_queries(  # noqa: ANN202
 
 
 @triton.jit
+def _bits(number_M):  # noqa: ANN001, ANN202
+    """A number's 32 bits, at the end of 64."""
+    return number_M.to(tl.uint32, bitcast=True).to(tl.int64)
+
+
+@triton.jit
 def _be_seen(  # noqa: ANN202
-    key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,  # noqa: ANN001
+    key_ND, value_ND, key_N, query, grad, marks, QUERY_STRIDE: tl.constexpr, GRAD_STRIDE: tl.constexpr,  # noqa: ANN001
     begin, end, before, scale, key_grad_ND, value_grad_ND,  # noqa: ANN001
     G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
@@ -391,11 +397,9 @@ def _be_seen(  # noqa: ANN202
         token_M, head_M = row_M // G, row_M % G
         query_MD = _load(query, token_M * QUERY_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
         grad_MD = _load(grad, token_M * GRAD_STRIDE + head_M * D, inside_M, D, BLOCK_D, ALL)
-        if ALL:
-            log_sum_M, along_M = tl.load(log_sum + row_M), tl.load(along + row_M)
-        else:
-            log_sum_M = tl.load(log_sum + row_M, mask=inside_M, other=0.0)
-            along_M = tl.load(along + row_M, mask=inside_M, other=0.0)
+        mark_M = tl.load(marks + row_M) if ALL else tl.load(marks + row_M, mask=inside_M, other=0)
+        log_sum_M = (mark_M >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+        along_M = mark_M.to(tl.int32).to(tl.float32, bitcast=True)
         score_NM = tl.dot(key_ND, tl.trans(query_MD), input_precision="ieee") * scale
         if not ALL:
             score_NM = tl.where(key_N[:, None] <= (token_M + before)[None, :], score_NM, float("-inf"))
@@ -411,7 +415,7 @@ def _be_seen(  # noqa: ANN202
 @Kernel
 @triton.jit(do_not_specialize=["num_tokens"])
 def _back_to_keys(  # noqa: ANN202
-    grad, query, key, value, log_sum, along, key_grad, value_grad, into, cos, sin, tiles,  # noqa: ANN001
+    grad, query, key, value, marks, key_grad, value_grad, into, cos, sin, tiles,  # noqa: ANN001
     scale, scale_of_2, num_tokens,  # noqa: ANN001
     GRAD_STRIDE: tl.constexpr, QUERY_STRIDE: tl.constexpr, KEY_STRIDE: tl.constexpr, VALUE_STRIDE: tl.constexpr,
     INTO_STRIDE: tl.constexpr,
@@ -425,8 +429,7 @@ def _back_to_keys(  # noqa: ANN202
     value_ND = _load(value + key_start * VALUE_STRIDE + head * D, key_N * VALUE_STRIDE, inside_N, D, BLOCK_D, False)
     query += query_start * QUERY_STRIDE + head * (G * D)
     grad += query_start * GRAD_STRIDE + head * (G * D)
-    log_sum += (head * num_tokens + query_start) * G
-    along += (head * num_tokens + query_start) * G
+    marks += (head * num_tokens + query_start) * G
     before = num_keys - num_queries
     num_rows = num_queries * G
     # Rows are cut into blocks from the last one on: so only the first block may hold rows that are none, and those that
@@ -438,11 +441,11 @@ def _back_to_keys(  # noqa: ANN202
     key_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     value_grad_ND = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, begin, clear, before,
+        key_ND, value_ND, key_N, query, grad, marks, QUERY_STRIDE, GRAD_STRIDE, begin, clear, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, False,
     )  # fmt: skip
     key_grad_ND, value_grad_ND = _be_seen(
-        key_ND, value_ND, key_N, query, grad, log_sum, along, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, before,
+        key_ND, value_ND, key_N, query, grad, marks, QUERY_STRIDE, GRAD_STRIDE, clear, num_rows, before,
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
     # Those that other calls see too are still to be added up; the others have their token in this call.
