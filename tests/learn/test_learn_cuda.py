@@ -214,15 +214,17 @@ def test_likelihoods_of_real_sizes_agree_with_float32(learns: bool, of_entropy: 
         assert float((taught.float() - expected).norm() / expected.norm()) < 5e-3
 
 
+@pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize("adapt", ["full", "lora"])
 async def test_a_sampler_in_a_process_beside_the_learner_speaks_with_its_weights(
-    model: Path, tmp_path: Path, adapt: str
+    model: Path, tmp_path: Path, adapt: str, processes: int
 ) -> None:
     """Rollouts that are not behind are as close to the learner as those of a sampler in its own process."""
     gaps = {}
     for ahead in (False, True):
         (tmp_path / str(ahead)).mkdir()
-        learn = {"ahead": ahead, "iterations": 6, "checkpoint_every": 3, "policy": {"adapt": adapt}}
+        beside = {"ahead": ahead, "processes": processes if ahead else 0}
+        learn = {**beside, "iterations": 6, "checkpoint_every": 3, "policy": {"adapt": adapt}}
         on_gpu = ["backbone.device=cuda", "backbone.max_prompt_tokens=800"]
         config = load_config(write_run(model, tmp_path / str(ahead), learn), on_gpu)
         async with open_run(config, tmp_path / str(ahead) / "run", Silent()) as run:
