@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jade.config import CreditConfig
-from jade.learn.credit.base import Credit, Floats, credit_of, gae, on_last
+from jade.learn.credit.base import Credit, Floats, each_alone
 from jade.learn.transitions import Experience
 from jade.reward.metrics import contains
 from jade.types import Role, Selection, Step, Trace, Transition
@@ -22,11 +22,9 @@ from jade.types import Role, Selection, Step, Trace, Transition
 
 def mixed_motives(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
     """Every role's own reward on the last token of its call."""
-    advantages = []
-    for transition, value in zip(experience.transitions, values, strict=True):
-        wanted = motive(transition, experience.traces[transition.trace]) + transition.reward.format
-        advantages.append(gae(on_last(wanted, len(value)), value, cfg.gamma, cfg.lam))
-    return credit_of(advantages, values)
+    calls = experience.transitions
+    wanted = [motive(call, experience.traces[call.trace]) + call.reward.format for call in calls]
+    return each_alone(wanted, values, cfg)
 
 
 def motive(transition: Transition, trace: Trace) -> float:

@@ -12,7 +12,7 @@ from jade.config.section import ROLE_CODES
 from jade.errors import ConfigError
 from jade.learn.check import check_training, say_untrained
 from jade.learn.checkpoint import FILES
-from jade.learn.open import claim, differences, say_if_bent
+from jade.learn.open import claim, differences, say_if_new
 from jade.learn.questions import QuestionStream, read_question_file
 from jade.learn.warmstart.collect import plan_course
 
@@ -181,9 +181,9 @@ def test_a_run_that_came_to_no_checkpoint_may_be_begun_again(tiny_model: Path, t
         claim(config, tmp_path, resume)
 
 
-def test_going_on_with_nothing_is_said(tiny_model: Path, tmp_path: Path) -> None:
+def test_going_on_with_nothing_is_said(tmp_path: Path) -> None:
     said: list[str] = []
-    say_if_bent(make_config(tiny_model), tmp_path / "mistyped", said.append)
+    say_if_new(tmp_path / "mistyped", said.append)
     assert said == [f"there is no run in {tmp_path / 'mistyped'} to go on with: it begins"]
 
 

@@ -60,7 +60,7 @@ def command(
 
     from jade.cli.screen import saying_what_is_kept
     from jade.learn.check import say_untrained
-    from jade.learn.open import say_if_bent
+    from jade.learn.open import say_if_bent, say_if_new
     from jade.learn.show import watch
 
     console = Console(stderr=True)
@@ -71,6 +71,7 @@ def command(
 
     say_untrained(chosen, say)
     if resume:
+        say_if_new(folder, say)
         say_if_bent(chosen, folder, say)
     with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
         if backend is Backend.local:

@@ -115,9 +115,7 @@ def say_if_new(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:
-    """Before a run is resumed: that there is none; and a step size that falls over the iterations falls otherwise when
-    they are others."""
-    say_if_new(folder, say)
+    """Before a run is resumed: a step size that falls over the iterations falls otherwise when they are others."""
     written = folder / "config.toml"
     if config.learn.ppo.decay == "none" or not written.is_file():
         return

@@ -64,6 +64,12 @@ def spread(numbers: Sequence[float], like: Sequence[Floats]) -> tuple[Floats, ..
     return apart(np.repeat(np.array(numbers, dtype=np.float64), lengths), lengths)
 
 
+def each_alone(rewards: Sequence[float], values: Sequence[Floats], cfg: CreditConfig) -> Credit:
+    """Every call is an episode of its own, with its reward on the last token, and GAE runs inside the call."""
+    alone = zip(rewards, values, strict=True)
+    return credit_of((gae(on_last(reward, len(value)), value, cfg.gamma, cfg.lam) for reward, value in alone), values)
+
+
 def credit_of(advantages: Iterable[Floats], values: Sequence[Floats]) -> Credit:
     """Returns are what the critic should have said: advantage plus value."""
     kept = tuple(advantages)

@@ -8,13 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jade.config import CreditConfig
-from jade.learn.credit.base import Credit, Floats, credit_of, gae, on_last
+from jade.learn.credit.base import Credit, Floats, each_alone
 from jade.learn.transitions import Experience
 
 
 def shared(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    advantages = (
-        gae(on_last(transition.reward.total, len(value)), value, cfg.gamma, cfg.lam)
-        for transition, value in zip(experience.transitions, values, strict=True)
-    )
-    return credit_of(advantages, values)
+    return each_alone([transition.reward.total for transition in experience.transitions], values, cfg)
