@@ -80,7 +80,7 @@ WAYS: dict[str, dict[str, object]] = {
     "lean": {"fuse": False},
 }
 """Ways through the layers, as settings of the policy."""
-PHASES = ("rollout", "look_back", "update", "publish")
+PHASES = ("rollout", "look_back", "update", "look_after", "publish")
 
 
 def make_model(shape: str, out: Path) -> Path:
@@ -148,7 +148,7 @@ def measure_update(
         "tokens": int(tokens),
         "shared": round(best["shared"], 3),
         "first_seconds": round(first["seconds_update"], 2),
-        "look_back_seconds": round(best["seconds_look_back"], 3),
+        "look_seconds": round(looking(best), 3),
         "update_seconds": round(seconds, 3),
         "processor_milliseconds_a_call": round(1000 * best["processor"] / len(experience.transitions), 2),
         "calls_per_second": round(len(experience.transitions) / seconds),
@@ -156,7 +156,7 @@ def measure_update(
         "mfu": round(floor_seconds(policy, experience, options.peak_tflops, best["shared"]) / seconds, 4),
         **({"device_calls": best["device_calls"]} if on_gpu else {}),
         **({"peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if on_gpu else {}),
-        **(seen_on_device(learner, experience, seconds + best["seconds_look_back"]) if on_gpu else {}),
+        **(seen_on_device(learner, experience, seconds + looking(best)) if on_gpu else {}),
     }
 
 
@@ -166,6 +166,11 @@ def timed_update(learner: Learner, experience: Experience, number: int) -> dict[
     return figures | {"processor": time.process_time() - started, "device_calls": num_device_calls() - asked}
 
 
+def looking(figures: Mapping[str, float]) -> float:
+    """What it takes to compare the policy with the one that sampled, before the steps and after them."""
+    return figures["seconds_look_back"] + figures["seconds_look_after"]
+
+
 def num_device_calls() -> int:
     """How often torch has asked the device for memory, or given some back: which takes milliseconds, or waits."""
     found = torch.cuda.memory_stats() if torch.cuda.is_available() else {}
@@ -173,7 +178,7 @@ def num_device_calls() -> int:
 
 
 def seen_on_device(learner: Learner, experience: Experience, seconds: float) -> dict[str, object]:
-    """What the device did in an update that began with a look back, and the share of the time in which a kernel ran.
+    """What the device did in an update and its looks back and after, and the share of the time in which a kernel ran.
 
     The time is that of an update that was not looked at: writing down every launch slows them.
     """

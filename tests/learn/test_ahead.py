@@ -183,7 +183,7 @@ async def test_seconds_of_an_iteration_are_those_of_the_clock(tiny_model: Path, 
     rows = list(read_journal(tmp_path, "iteration"))
     assert sum(row["seconds"] for row in rows) <= took
     for row in rows:
-        shown = ["look_back", "update", "waited", "publish", *(["rollout"] if not row["lag"] else [])]
+        shown = ["look_back", "update", "look_after", "waited", "publish", *(["rollout"] if not row["lag"] else [])]
         assert sum(row[f"seconds_{name}"] for name in shown) <= row["seconds"]
         assert row["seconds_rollout"] > 0
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
@@ -20,7 +19,7 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, Room, all_of, deal, open_beside
+from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, all_of, deal, open_beside
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -240,14 +239,3 @@ def test_a_learner_that_is_killed_leaves_no_process_behind(config_file: Path, tm
     learner.kill()
     learner.join()
     assert wait_until(lambda: not is_alive(alive[0]))
-
-
-def test_weights_are_put_where_the_other_process_has_them_mapped_already(tmp_path: Path) -> None:
-    ours, theirs = Room(), Room()
-    file = tmp_path / "weights"
-    for number in range(3):
-        ours.of(file, 5, torch.float32).fill_(number)
-        assert theirs.of(file, 5, torch.float32).tolist() == [number] * 5
-    mapped = ours.flat_N
-    assert ours.of(file, 5, torch.float32) is mapped
-    assert len(ours.of(file, 7, torch.float32)) == 7

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from jade.config import BackboneConfig, LearnConfig, PolicyConfig, load_config
 from jade.learn.batches import Batch, make_batch
+from jade.learn.beside import Beside
 from jade.learn.guard import Alarm
 from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
@@ -26,6 +27,7 @@ from jade.learn.tiny import TinySize, make_tiny_model
 from jade.types import Transition
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+UPDATING = ("look_back", "update", "look_after")
 LENGTHS = (3, 64, 127, 128, 200)
 """Also multiples of 64, where another kernel was seen to give gradients that are not finite."""
 
@@ -229,6 +231,9 @@ async def test_a_sampler_in_a_process_beside_the_learner_speaks_with_its_weights
         config = load_config(write_run(model, tmp_path / str(ahead), learn), on_gpu)
         async with open_run(config, tmp_path / str(ahead) / "run", Silent()) as run:
             await run.train()
+            if isinstance(run.crew, Beside):
+                assert run.crew.shelf.device.type == "cuda", "weights need not leave the GPU"
         rows = list(read_journal(tmp_path / str(ahead) / "run", "iteration"))
+        assert all(0 < sum(row[f"seconds_{name}"] for name in UPDATING) <= row["seconds"] for row in rows)
         gaps[ahead] = max(row["logp_gap"] for row in rows if not row.get("lag"))
     assert gaps[True] < 2 * gaps[False] + 0.01

@@ -1,14 +1,15 @@
 """Crews in processes beside the learner's: rollouts with interpreters of their own, at the same time as updates or not.
 
 In one process all would wait for the interpreter's lock more than for the device. Each speaks with the learner through
-a pipe; weights go through a file in memory that all have mapped. A process ends when the learner's end of its pipe
-does, however that came about, so that none is left behind by one that was killed.
+a pipe; weights go through memory that all have open (`learn/shelf.py`). A process ends when the learner's end of its
+pipe does, however that came about, so that none is left behind by one that was killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import multiprocessing
 import os
 import signal
@@ -16,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from jade.backbone.local import pick_device, pick_dtype
 from jade.config import Config, SamplingConfig
@@ -32,9 +32,11 @@ from jade.engine.rollout import Job, rollout
 from jade.errors import BackboneFailed, JadeError
 from jade.learn.policy import Policy
 from jade.learn.sampler import Learns, Troupe
+from jade.learn.shelf import Handle, Layout, Place, Reader, Shelf, open_handle, share
 from jade.team.crew import Crew, open_crew
 from jade.types import Trace
 
+log = logging.getLogger(__name__)
 MEMORY = Path("/dev/shm")
 """Where files are memory, if the system has such a place."""
 END_SECONDS = 30.0
@@ -48,8 +50,6 @@ PRIORITY, FIRST, SECOND = "CUDA_MPS_CLIENT_PRIORITY", "0", "1"
 """How MPS is told whose kernels go first where two processes share a GPU."""
 
 Tell = Callable[[Any], None]
-Layout = tuple[tuple[str, torch.Size], ...]
-"""Names and shapes of the weights, as they stand one behind the other."""
 
 
 def ignore(part: Any) -> None:
@@ -133,40 +133,6 @@ class Line:
         )
 
 
-@dataclass
-class Room:
-    """A file of memory that stays mapped: a new mapping would have to find all its pages again, which takes longer than
-    to copy what is in them."""
-
-    flat_N: Tensor | None = None
-
-    def of(self, file: Path, size: int, dtype: torch.dtype) -> Tensor:
-        if self.flat_N is None or len(self.flat_N) != size:
-            self.flat_N = torch.from_file(str(file), shared=True, size=size, dtype=dtype)
-        return self.flat_N
-
-
-@dataclass
-class Shelf:
-    """Where weights lie for the other process: a file that both have mapped, made when it is known how large."""
-
-    folder: Path
-    dtype: torch.dtype
-    layout: Layout = ()
-    room: Room = field(default_factory=Room)
-
-    @property
-    def file(self) -> Path:
-        return self.folder / "weights"
-
-    def put(self, policy: Policy) -> None:
-        named = [(name, weight.detach()) for name, weight in policy.sampler_weights()]
-        self.layout = tuple((name, weight.shape) for name, weight in named)
-        # Together first: one way from the device instead of hundreds.
-        flat_N = torch.cat([weight.to(self.dtype).reshape(-1) for _, weight in named])
-        self.room.of(self.file, len(flat_N), self.dtype).copy_(flat_N)
-
-
 @dataclass(frozen=True)
 class Beside(Troupe):
     """The crews in the other processes, as the learner sees them."""
@@ -194,7 +160,12 @@ class Beside(Troupe):
 
     async def follow(self, policy: Policy, version: int) -> None:
         shelf = self.shelf
-        await all_of([line.ask("learn", shelf.file, shelf.layout, shelf.dtype, version) for line in self.lines])
+        await all_of(
+            [
+                line.ask("learn", shelf.place_for(reader), shelf.layout, shelf.dtype, version)
+                for reader, line in enumerate(self.lines)
+            ]
+        )
 
 
 def deal(jobs: Sequence[Job], num_hands: int) -> list[list[int]]:
@@ -248,12 +219,27 @@ async def open_beside(config: Config) -> AsyncIterator[Beside]:
         async with AsyncExitStack() as stack:
             lines = [await stack.enter_async_context(_open_line(config)) for _ in range(num_beside(config))]
             await all_of([line.ask("ready") for line in lines])
-            dtype = pick_dtype(config.backbone.dtype, pick_device(config.backbone.device))
+            device = pick_device(config.backbone.device)
+            shelf = Shelf(Path(folder), pick_dtype(config.backbone.dtype, device), await _shared(device, lines))
             try:
-                yield Beside(config.sampling, lines, Shelf(Path(folder), dtype))
+                yield Beside(config.sampling, lines, shelf)
             finally:
                 for line in lines:  # so that they end together
                     line.hang_up()
+
+
+async def _shared(device: torch.device, lines: Sequence[Line]) -> torch.device:
+    """Whose memory weights are handed on in: the GPU's, if all of them can open it."""
+    processor = torch.device("cpu")
+    if device.type != "cuda":
+        return processor
+    try:
+        probe = torch.ones(1, device=device)
+        await all_of([line.ask("open", share(probe)) for line in lines])
+    except (BackboneFailed, RuntimeError) as error:
+        log.info("weights go to the processes beside by way of the processor: %s", error)
+        return processor
+    return device
 
 
 def num_beside(config: Config) -> int:
@@ -339,10 +325,14 @@ class _Desk:
 
     def __init__(self, crew: Crew) -> None:
         self._crew = crew
-        self._room = Room()
+        self._reader = Reader()
 
     async def ready(self, tell: Tell) -> None:
         return None
+
+    async def open(self, tell: Tell, handle: Handle) -> None:
+        """Whether this process can: else it fails."""
+        open_handle(handle)
 
     async def roll_out(self, tell: Tell, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int) -> None:
         """Traces go as they come: hundreds at the end would keep both processes from the next thing."""
@@ -357,14 +347,11 @@ class _Desk:
         await rollout(jobs, replace(self._crew, sampling=sampling), concurrency=concurrency, on_trace=note)
         tell(done)
 
-    async def learn(self, tell: Tell, file: Path, layout: Layout, dtype: torch.dtype, version: int) -> None:
+    async def learn(self, tell: Tell, place: Place | None, layout: Layout, dtype: torch.dtype, version: int) -> None:
         shared = self._crew.cast.shared
-        if not isinstance(shared, Learns):
-            return
-        flat_N = self._room.of(file, sum(shape.numel() for _, shape in layout), dtype)
-        parts = flat_N.split([shape.numel() for _, shape in layout])
-        named = [(name, part.view(shape)) for (name, shape), part in zip(layout, parts, strict=True)]
-        await shared.update_weights(named, version)
+        if isinstance(shared, Learns):
+            await shared.update_weights(self._reader.read(place, layout, dtype), version)
+            self._reader.done()
 
 
 class _Answers:

@@ -9,7 +9,6 @@ Shapes: N = action tokens of a piece.
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_sh
 from jade.learn.credit.base import Credit, Floats, apart
 from jade.learn.credit.rules import assign_credit, find_rule
 from jade.learn.loss import Now, Old, approx_kl, explained_variance, ppo_loss, token_weights
+from jade.learn.moment import Moment
 from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
 from jade.learn.ranks import num_ranks, rank
@@ -101,13 +101,13 @@ class Learner:
         """
         if not experience.transitions:
             return {}
-        started = time.perf_counter()
+        started = Moment(self.policy.device)
         look = self._look(experience)
         if self.policy.value_head is None:  # planned while the device is at it, so in the time of the look back
             plan = self._plan(experience, _nothing(experience), seed)
-            before, looked = self._read(experience, look), time.perf_counter()
+            before, looked = self._read(experience, look), Moment(self.policy.device)
         else:  # credit asks what the critic said
-            before, looked = self._read(experience, look), time.perf_counter()
+            before, looked = self._read(experience, look), Moment(self.policy.device)
             plan = self._plan(experience, before.values, seed)
         credit, pieces = plan.credit, plan.pieces
         set_step_size(self.optimiser, self.scale * step_share(iteration, self.cfg))
@@ -119,16 +119,19 @@ class Learner:
             # Some optimisers wait for the device: what comes next is made before.
             pieces = list(self._pieces(experience, following)) if following else ()
             taken.take(add_up(loss))
+        stepped = Moment(self.policy.device)
         moved = self._moved(experience, credit.rows)
         of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
         norms = taken.norms()
+        seen = tally.figures(norms) | {"kl_after": _kl_a_token(moved)} if credit.rows else {}
         return {
-            **(tally.figures(norms) | {"kl_after": _kl_a_token(moved)} if credit.rows else {}),
+            **seen,
             **of_before,
             "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
-            "seconds_look_back": looked - started,
-            "seconds_update": time.perf_counter() - looked,
+            "seconds_look_back": started.until(looked),
+            "seconds_update": looked.until(stepped),
+            "seconds_look_after": stepped.until(Moment(self.policy.device)),
         }
 
     def look_back(self, experience: Experience) -> Before:
