@@ -98,10 +98,18 @@ def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn:
         ({"team": {"constrain_plans": True}}, r"team\.constrain_plans"),
         ({"reward": {"dial": 0.2, "alpha": 0.1}}, r"reward\.dial"),
         ({"reward": {"effort": "low"}}, r"reward\.effort: needs reward\.dial"),
+        ({"reward": {"mirror": True}}, r"reward\.mirror: needs reward\.dial"),
     ],
 )
 def test_bad_settings_elsewhere_are_refused_by_name(sound: dict[str, Any], section: dict[str, Any], field: str) -> None:
     refused(sound | section, field)
+
+
+def test_halves_that_are_compared_need_two_rollouts_each(sound: dict[str, Any]) -> None:
+    mirrored = sound | {"reward": {"dial": 0.2, "mirror": True}}
+    learn = sound["learn"] | {"credit": {"rule": "group"}}
+    refused(mirrored | {"learn": learn | {"rollouts": 3}}, r"learn\.rollouts: with reward\.mirror .*so 4 and not 3")
+    check_training(Config.model_validate(mirrored | {"learn": learn | {"rollouts": 4}}))
 
 
 def test_a_frozen_role_may_not_share_the_model_that_is_trained(sound: dict[str, Any]) -> None:

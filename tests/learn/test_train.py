@@ -276,12 +276,24 @@ def test_rollouts_of_a_question_differ_in_their_seed_and_share_their_prices(tiny
     assert jobs[0].effort == jobs[1].effort == jobs[2].effort != jobs[3].effort
 
 
+def test_with_a_mirror_every_second_rollout_is_as_dear_as_the_others_are_cheap(tiny_model: Path) -> None:
+    config = make_config(tiny_model, {"learn": {"rollouts": 4}, "reward": {"dial": 0.4, "mirror": True}})
+    for jobs in (make_jobs(small_world().splits["train"][:1], config, iteration) for iteration in range(20)):
+        here, there, *others = [job.effort for job in jobs]
+        assert others == [here, there]
+        assert here is not None
+        assert there is not None
+        assert here.alpha + there.alpha == pytest.approx(0.4)
+        assert here.beta + there.beta == pytest.approx(0.4)
+        assert 0 <= there.alpha <= 0.4
+
+
 def test_the_dial_draws_prices_between_nothing_and_its_end(tiny_model: Path) -> None:
     config = make_config(tiny_model, {"reward": {"dial": 0.4}})
-    drawn = [draw_effort(config, iteration, 0) for iteration in range(200)]
+    drawn = [draw_effort(config, iteration, 0, 0) for iteration in range(200)]
     assert all(effort and 0 <= effort.alpha <= 0.4 and 0 <= effort.beta <= 0.4 for effort in drawn)
     assert max(effort.alpha for effort in drawn if effort) > 0.3
-    assert draw_effort(make_config(tiny_model), 0, 0) is None
+    assert draw_effort(make_config(tiny_model), 0, 0, 0) is None
 
 
 async def test_the_planner_is_told_the_prices_that_its_question_pays(tiny_model: Path, tmp_path: Path) -> None:
@@ -290,7 +302,7 @@ async def test_the_planner_is_told_the_prices_that_its_question_pays(tiny_model:
     row = list(read_journal(tmp_path, "iteration"))[1]
     traces = list(read_traces(tmp_path / "traces" / "iteration-000002.jsonl"))
     # Every draw follows from the seed, the iteration and the place in it: a resumed run draws the same again.
-    assert [trace.effort for trace in traces] == [draw_effort(config, 1, place) for place in range(2)]
+    assert [trace.effort for trace in traces] == [draw_effort(config, 1, place, 0) for place in range(2)]
     for trace in traces:
         planned = [step.observation.effort for step in trace.steps if step.role == "P"]
         assert planned

@@ -86,7 +86,7 @@ class JadeAgentLoop(AgentLoopBase):  # type: ignore[misc]
             question_of(info),
             self.desk.crew(backbone, sampling_params),
             seed=derive_seed(config.seed, "rollout", step, place, sample),
-            effort=effort_of(config.reward) if info["measured"] else draw_effort(config, step, place),
+            effort=effort_of(config.reward) if info["measured"] else draw_effort(config, step, place, sample),
         )
         return outputs_of(trace, config) or [blank_output(trace, config, self.tokenizer.eos_token_id)]
 

@@ -35,6 +35,9 @@ class RewardConfig(Section):
     dial: float = Field(0.0, ge=0.0)
     """Above 0: alpha and beta are drawn per question from [0, dial] and told to the planner, so that one policy
     serves every budget."""
+    mirror: bool = False
+    """With a dial: every second rollout of a question is made at the prices across the dial (dial - alpha and dial -
+    beta), so that what tells the two halves apart is the price and nothing else."""
     effort: Annotated[float | None, BeforeValidator(_effort)] = None
     """What to spend on an answer, on that dial: low (0), medium (0.5), high (1) or a number between. Not set: medium
     where there is a dial, else the planner is told no prices."""

@@ -32,6 +32,11 @@ def prices_at(effort: float, dial: float) -> Effort:
     return Effort(price, price)
 
 
+def across(effort: Effort, dial: float) -> Effort:
+    """The prices on the other side of the dial's middle."""
+    return Effort(round(dial - effort.alpha, 2), round(dial - effort.beta, 2))
+
+
 def draw_prices(dial: float, seed: int) -> Effort | None:
     """Prices for one question of a training run: turns and searches apart, so that each is heeded for itself."""
     if dial == 0:

@@ -176,6 +176,11 @@ def _check_prices(config: Config) -> None:
     reward = config.reward
     if reward.dial > 0 and (reward.alpha or reward.beta):
         raise ConfigError("reward.dial: alpha and beta are drawn from it; leave reward.alpha and reward.beta at 0")
+    if reward.mirror and reward.dial == 0:
+        raise ConfigError("reward.mirror: needs reward.dial, on which there is another side")
+    num = config.learn.rollouts
+    if reward.mirror and config.learn.credit.rule in AMONG_ROLLOUTS and num < 4:
+        raise ConfigError(f"learn.rollouts: with reward.mirror each half is compared and needs 2, so 4 and not {num}")
     if reward.effort is not None and reward.dial == 0:
         raise ConfigError("reward.effort: needs reward.dial, or the team never learns what prices mean")
     if config.team.constrain_plans:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jade.backbone.local_collector import resume_collector, spare_collector
 from jade.config import Config, SamplingConfig
-from jade.engine.effort import draw_prices, effort_of
+from jade.engine.effort import across, draw_prices, effort_of
 from jade.engine.record import dump_trace
 from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
@@ -54,15 +54,17 @@ def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> lis
     """The rollouts of one iteration: seeds and prices follow from the iteration and the place in it."""
     jobs = []
     for place, question in enumerate(questions):
-        effort = draw_effort(cfg, iteration, place)
-        seeds = (derive_seed(cfg.seed, "rollout", iteration, place, sample) for sample in range(cfg.learn.rollouts))
-        jobs += [Job(question, seed, effort) for seed in seeds]
+        for sample in range(cfg.learn.rollouts):
+            seed = derive_seed(cfg.seed, "rollout", iteration, place, sample)
+            jobs.append(Job(question, seed, draw_effort(cfg, iteration, place, sample)))
     return jobs
 
 
-def draw_effort(cfg: Config, iteration: int, place: int) -> Effort | None:
-    """The dial: prices of turns and searches for one question, the same for all its rollouts."""
-    return draw_prices(cfg.reward.dial, derive_seed(cfg.seed, "effort", iteration, place))
+def draw_effort(cfg: Config, iteration: int, place: int, sample: int) -> Effort | None:
+    """The dial: prices of turns and searches for one question, the same for all its rollouts, or for every second."""
+    drawn = draw_prices(cfg.reward.dial, derive_seed(cfg.seed, "effort", iteration, place))
+    is_mirrored = cfg.reward.mirror and sample % 2 == 1
+    return across(drawn, cfg.reward.dial) if drawn is not None and is_mirrored else drawn
 
 
 @dataclass
