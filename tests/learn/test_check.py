@@ -98,6 +98,7 @@ def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn:
         ({"team": {"constrain_plans": True}}, r"team\.constrain_plans"),
         ({"reward": {"dial": 0.2, "alpha": 0.1}}, r"reward\.dial"),
         ({"reward": {"effort": "low"}}, r"reward\.effort: needs reward\.dial"),
+        ({"reward": {"dial": 0.2, "ramp": 3}}, r"reward\.ramp"),
         ({"reward": {"mirror": True}}, r"reward\.mirror: needs reward\.dial"),
     ],
 )

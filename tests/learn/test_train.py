@@ -296,6 +296,17 @@ def test_the_dial_draws_prices_between_nothing_and_its_end(tiny_model: Path) -> 
     assert draw_effort(make_config(tiny_model), 0, 0, 0) is None
 
 
+async def test_an_iteration_of_the_ramp_costs_its_share_of_the_price(tiny_model: Path, tmp_path: Path) -> None:
+    learn = {"iterations": 3, "traces_every": 1, "checkpoint_every": 1}
+    await make_run(make_config(tiny_model, {"learn": learn, "reward": {"alpha": 0.3, "ramp": 2}}), tmp_path).train()
+    for iteration, row in enumerate(read_journal(tmp_path, "iteration")):
+        traces = list(read_traces(tmp_path / "traces" / f"iteration-{iteration + 1:06d}.jsonl"))
+        full = sum(0.3 * min(trace.usage.rounds, 3) / 3 for trace in traces) / len(traces)
+        assert full > 0
+        assert row["cost"] == pytest.approx(full * iteration / 2)
+        assert row["reward"] == pytest.approx(row["outcome"] - row["cost"])
+
+
 async def test_the_planner_is_told_the_prices_that_its_question_pays(tiny_model: Path, tmp_path: Path) -> None:
     config = make_config(tiny_model, {"learn": {"iterations": 2, "traces_every": 1}, "reward": {"dial": 0.4}})
     await make_run(config, tmp_path).train()

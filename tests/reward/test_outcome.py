@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jade.config import RewardConfig
-from jade.reward.outcome import assign_rewards
+from jade.reward.outcome import assign_rewards, ramped
 from jade.types import (
     Action,
     Answer,
@@ -82,6 +82,16 @@ def test_the_format_penalty_falls_on_the_malformed_step_alone() -> None:
     rewards = assign_rewards(trace("Ada Lovelace", malformed=True), RewardConfig(format_penalty=-2.0))
     assert {name: reward.format for name, reward in rewards.items()} == {"s1": 0.0, "s2": -2.0, "s4": 0.0}
     assert rewards["s2"].total == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("ramp", "iteration", "share"), [(0, 0, 1.0), (4, 0, 0.0), (4, 1, 0.25), (4, 4, 1.0), (4, 9, 1.0)]
+)
+def test_prices_rise_from_nothing_over_the_ramp(ramp: int, iteration: int, share: float) -> None:
+    cfg = ramped(RewardConfig(alpha=0.4, beta=0.8, ramp=ramp, format_penalty=-2.0), iteration)
+    assert cfg.alpha == pytest.approx(0.4 * share)
+    assert cfg.beta == pytest.approx(0.8 * share)
+    assert cfg.format_penalty == -2.0
 
 
 def test_a_question_that_failed_has_an_outcome_of_zero_and_still_pays_its_cost() -> None:

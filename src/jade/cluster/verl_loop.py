@@ -29,7 +29,7 @@ from jade.learn.train import draw_effort
 from jade.learn.transitions import flatten, of_roles
 from jade.retrieval.base import Retriever
 from jade.retrieval.open import open_retriever
-from jade.reward.outcome import assign_rewards, cost, outcome
+from jade.reward.outcome import assign_rewards, cost, outcome, ramped
 from jade.team.crew import Cast, Crew
 from jade.team.team import Team, build_team
 from jade.types import Finish, Generation, Malformed, Prompt, Reward, Sampling, Trace, Transition
@@ -79,8 +79,8 @@ class JadeAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[StepOutput]:
         info = kwargs["extra_info"]
-        config, place, step = self.desk.config, int(info["index"]), int(kwargs.get("global_steps", 0))
-        sample = int(kwargs.get("session_id", 0))
+        place, step, sample = int(info["index"]), int(kwargs.get("global_steps", 0)), int(kwargs.get("session_id", 0))
+        config = self.desk.config if info["measured"] else at_step(self.desk.config, step)
         backbone = VerlBackbone(self.server_manager, ChatFormat(self.tokenizer), sampling_params, self._limits())
         trace = await solve(
             question_of(info),
@@ -164,6 +164,11 @@ class VerlBackbone:
 
     async def close(self) -> None:
         return None
+
+
+def at_step(config: Config, step: int) -> Config:
+    """With the prices of a step of training."""
+    return config.model_copy(update={"reward": ramped(config.reward, step)})
 
 
 def outputs_of(trace: Trace, config: Config) -> list[StepOutput]:

@@ -30,6 +30,9 @@ class RewardConfig(Section):
     """Price of turns: alpha * min(rounds, 3) / 3."""
     beta: float = Field(0.0, ge=0.0)
     """Price of retrievals: beta * min(retrievals, 3) / 3."""
+    ramp: int = Field(0, ge=0)
+    """Iterations of a training run over which both prices rise from 0: what costs more than it earns at first may be
+    worth it once the team has learned to do it."""
     format_penalty: float = Field(-1.0, le=0.0)
     """Added to the reward of a step whose output was malformed, and to no other."""
     dial: float = Field(0.0, ge=0.0)

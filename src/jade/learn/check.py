@@ -176,6 +176,10 @@ def _check_prices(config: Config) -> None:
     reward = config.reward
     if reward.dial > 0 and (reward.alpha or reward.beta):
         raise ConfigError("reward.dial: alpha and beta are drawn from it; leave reward.alpha and reward.beta at 0")
+    if reward.ramp and reward.dial > 0:
+        raise ConfigError(
+            "reward.ramp: a dial's prices are paid as they are told to the planner; leave one of the two at 0"
+        )
     if reward.mirror and reward.dial == 0:
         raise ConfigError("reward.mirror: needs reward.dial, on which there is another side")
     num = config.learn.rollouts

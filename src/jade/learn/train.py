@@ -35,7 +35,7 @@ from jade.learn.ranks import is_first
 from jade.learn.sampler import Troupe, lay_out, publish, work
 from jade.learn.show import Silent, Spectator
 from jade.learn.transitions import Experience, flatten, of_roles
-from jade.reward.outcome import assign_rewards
+from jade.reward.outcome import assign_rewards, ramped
 from jade.team.crew import Crew
 from jade.types import Effort, Question, Trace
 
@@ -44,7 +44,8 @@ Figures = dict[str, float]
 
 def learn_from(traces: Sequence[Trace], learner: Learner, cfg: Config, iteration: int) -> Figures:
     """Reward, flatten, update. Raises an alarm where a step cannot be taken."""
-    rewards = [assign_rewards(trace, cfg.reward) for trace in traces]  # Eq. 6-8
+    prices = ramped(cfg.reward, iteration)
+    rewards = [assign_rewards(trace, prices) for trace in traces]  # Eq. 6-8
     transitions = of_roles(flatten(traces, rewards), cfg.learn.train_roles)  # Algorithm 2, line 12
     experience = Experience(tuple(transitions), {trace.id: trace for trace in traces})
     return learner.update(experience, iteration=iteration, seed=derive_seed(cfg.seed, "update", iteration))
@@ -163,7 +164,8 @@ class Run:
         """Raises the guard's alarm when the rollout or the update went wrong."""
         rollouts = await self._ahead.take() or await self._roll_out(iteration)  # Algorithm 1
         traces, self._sampled_by = rollouts.traces, iteration - rollouts.lag
-        figures = rollout_figures(traces, self.cfg.reward) | {"seconds_rollout": rollouts.seconds}
+        prices = ramped(self.cfg.reward, iteration)
+        figures = rollout_figures(traces, prices) | {"seconds_rollout": rollouts.seconds}
         self.guard.judge_rollout(figures, traces)
         update = partial(learn_from, traces, self.learner, self.cfg, iteration)
         if self.cfg.learn.ahead:

@@ -16,6 +16,14 @@ COST_CAP = 3
 """Rounds and retrievals beyond this many cost nothing more (Eq. 7)."""
 
 
+def ramped(cfg: RewardConfig, iteration: int) -> RewardConfig:
+    """The prices of an iteration of a training run, counted from 0."""
+    if iteration >= cfg.ramp:
+        return cfg
+    share = iteration / cfg.ramp
+    return cfg.model_copy(update={"alpha": share * cfg.alpha, "beta": share * cfg.beta})
+
+
 def assign_rewards(trace: Trace, cfg: RewardConfig) -> dict[str, Reward]:
     """The reward of each trainable step, by step id (Eq. 6-8)."""
     shared, price = outcome(trace), cost(trace, cfg)
