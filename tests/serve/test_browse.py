@@ -87,6 +87,21 @@ def test_a_trace_comes_with_prompts_rewards_and_marked_passages(http: httpx.Clie
     assert "token_ids" not in json.dumps(trace)
 
 
+def test_a_trace_of_training_shows_the_prices_of_its_iteration(tmp_path: Path) -> None:
+    write_training(tmp_path / "trained")
+    (tmp_path / "trained" / "config.toml").write_text("[reward]\nalpha = 0.3\nramp = 40\n")
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path / "trained")]), Keyring())
+    with serving(app) as url, httpx.Client(base_url=f"{url}/v1") as http:
+        rows = get(http, "/runs/trained/rows", limit=50)["rows"]
+        for row in rows:
+            trace = get(http, f"/runs/trained/traces/{row['key']}")
+            price = 0.1 * min(row["rounds"], 3) * (int(row["part"]) - 1) / 40  # iteration 1 pays nothing
+            costs = [step["reward"]["cost"] for step in trace["steps"] if step["reward"]]
+            assert costs
+            assert costs == [pytest.approx(price)] * len(costs)
+    assert {row["part"] for row in rows} == {"1", "11"}
+
+
 def test_without_gold_answers_there_is_no_reward(tmp_path: Path) -> None:
     from jade.types import Question
 

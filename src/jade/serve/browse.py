@@ -148,7 +148,7 @@ def _add_single(router: APIRouter, library: Library, team: Team) -> None:
         except KeyError:
             raise Problem(404, "no_trace", "this run has no trace of that key") from None
         with _reading(*MISSHAPEN):
-            return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward)})
+            return json_response({"run": run, "key": key, **show_trace(trace, team, found.reward_of(key))})
 
     @router.get("/runs/{run}/curves", response_model=CurvePage)
     def curves(run: RunName, after: Count = 0) -> Response:

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from jade.config import RewardConfig
 from jade.engine.record import LINE_START
 from jade.errors import TraceUnreadable
+from jade.reward.outcome import ramped
 from jade.serve.shelf import Files, Recent, Shelf, TraceFile
 
 METRICS = "metrics.jsonl"
@@ -47,6 +48,11 @@ class Run:
     @property
     def metrics(self) -> Path | None:
         return self.folder / METRICS if self.folder and self.kind == "training" else None
+
+    def reward_of(self, key: str) -> RewardConfig:
+        """What a trace was paid by: in training, prices may rise from one iteration to the next."""
+        part = self.shelf.rows[self.shelf.place(key)].part
+        return ramped(self.reward, int(part) - 1) if self.kind == "training" and part.isdigit() else self.reward
 
 
 @dataclass(frozen=True, slots=True)
