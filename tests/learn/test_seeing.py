@@ -66,6 +66,23 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     assert figures["plan/R,AG"] == figures["top_plan"] == pytest.approx(2 / 3)
     assert (figures["outcome/nq"], figures["outcome/hotpotqa"]) == (0.5, 0.0)
     assert (figures["split/nq"], figures["split/hotpotqa"]) == (0.5, 0.0)
+    assert figures["split_gain"] == figures["split_gain/nq"] == 1.0
+    assert "split_gain/hotpotqa" not in figures, "nothing of it was split"
+
+
+def test_what_a_split_gains_is_told_within_questions_that_were_also_left_whole() -> None:
+    def of(question: str, workflow: str, answer: str) -> Trace:
+        made = make_planned(f"{question}{workflow}{answer}", workflow, answer)
+        return replace(made, question=replace(made.question, id=question))
+
+    # One question where one of two splits is right and no whole try is, one where splits lose half; a third is never
+    # split and is always right, which says nothing of splits.
+    traces = [of("a", "QDS", "Ada"), of("a", "QDS", "Bob"), of("a", "R,AG", "Bob")]
+    traces += [of("b", "QDS", "Bob"), of("b", "R,AG", "Ada"), of("b", "R,AG", "Bob")]
+    figures = rollout_figures([*traces, of("c", "R,AG", "Ada")], RewardConfig())
+    assert figures["split_gain"] == pytest.approx((0.5 - 0.5) / 2)
+    assert rollout_figures(traces[:3], RewardConfig())["split_gain"] == pytest.approx(0.5)
+    assert "split_gain" not in rollout_figures(traces[:2], RewardConfig())
 
 
 def test_steps_that_failed_are_counted_though_their_question_was_answered_and_refused_ones_are_not() -> None:

@@ -39,7 +39,7 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
         "malformed": _malformed(calls),
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
-    return figures | by_role | dict(_by_dataset(traces, outcomes)) | _plans(traces)
+    return figures | by_role | dict(_by_dataset(traces, outcomes)) | _split_gains(traces, outcomes) | _plans(traces)
 
 
 def _error(traces: Sequence[Trace], rewards: Sequence[float]) -> float:
@@ -85,7 +85,22 @@ def _by_dataset(traces: Sequence[Trace], outcomes: Sequence[float]) -> Iterator[
     for name in sorted(names if len(names) > 1 else ()):
         of = [(o, t) for o, t in zip(outcomes, traces, strict=True) if t.question.dataset == name]
         yield f"outcome/{name}", fmean(earned for earned, _ in of)
-        yield f"split/{name}", fmean(len(trace.nodes) > 1 for _, trace in of)
+        yield f"split/{name}", fmean(is_split(trace) for _, trace in of)
+
+
+def _split_gains(traces: Sequence[Trace], outcomes: Sequence[float]) -> dict[str, float]:
+    """What splitting a question earns over leaving it whole, where its rollouts did both: what a planner could learn
+    from. Within a question, since those that are split are not those that are left whole."""
+    tried: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
+    for trace, earned in zip(traces, outcomes, strict=True):
+        tried.setdefault(trace.question.key, {}).setdefault(is_split(trace), []).append(earned)
+    gains = [(key[0], fmean(ways[True]) - fmean(ways[False])) for key, ways in tried.items() if len(ways) == 2]
+    if not gains:
+        return {}
+    names = {trace.question.dataset for trace in traces}
+    of_names = {name: [gain for dataset, gain in gains if dataset == name] for name in sorted(names)}
+    parts = {f"split_gain/{name}": fmean(of) for name, of in of_names.items() if of} if len(names) > 1 else {}
+    return {"split_gain": fmean(gain for _, gain in gains)} | parts
 
 
 def _plans(traces: Sequence[Trace]) -> dict[str, float]:
@@ -98,6 +113,11 @@ def _plans(traces: Sequence[Trace]) -> dict[str, float]:
         return {}
     shares: Mapping[str, float] = {plan: count / total for plan, count in written.most_common()}
     return {f"plan/{plan}": share for plan, share in shares.items()} | {"top_plan": max(shares.values())}
+
+
+def is_split(trace: Trace) -> bool:
+    """Whether the question was worked in parts."""
+    return len(trace.nodes) > 1
 
 
 def plan_of(trace: Trace) -> str:
