@@ -8,7 +8,9 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,20 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, all_of, deal, open_beside
+from jade.learn import beside as beside_module
+from jade.learn.beside import (
+    AT_ONCE,
+    END_SECONDS,
+    FIRST,
+    PRIORITY,
+    SECOND,
+    Beside,
+    Line,
+    _serve,
+    all_of,
+    deal,
+    open_beside,
+)
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -226,6 +241,60 @@ async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path
     with pytest.raises(ConfigError, match=r"roles\.XX"):
         async with open_beside(config.model_copy(update={"roles": roles})):
             pass
+
+
+async def test_processes_that_never_became_ready_are_ended_together(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = config.learn.model_copy(update={"processes": 3})
+    hung_up: list[object] = []
+    seen: list[int] = []
+
+    class Loading:
+        """Too busy to hear that nobody waits for it any more, until it has loaded."""
+
+        async def ask(self, what: str) -> None:
+            raise BackboneFailed("no memory is left")
+
+        def hang_up(self) -> None:
+            hung_up.append(self)
+
+    @asynccontextmanager
+    async def open_line(config: Config) -> AsyncIterator[Loading]:
+        try:
+            yield Loading()
+        finally:
+            seen.append(len(hung_up))
+
+    monkeypatch.setattr(beside_module, "_open_line", open_line)
+    with pytest.raises(BackboneFailed, match="no memory is left"):
+        async with open_beside(config.model_copy(update={"learn": learn})):
+            pass
+    assert seen == [3, 3, 3]
+
+
+async def test_a_crew_that_cannot_be_closed_does_not_keep_its_process(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_stubborn(config: Config) -> AsyncIterator[object]:
+        yield SimpleNamespace()
+        raise RuntimeError("the index does not let go")
+
+    monkeypatch.setattr(beside_module, "open_crew", open_stubborn)
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(None)
+    await asyncio.wait_for(_serve(config, theirs), 10)
+
+
+async def test_a_question_that_reaches_nobody_is_forgotten() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process: Any = SimpleNamespace(join=lambda seconds: None, exitcode=-9)
+    line = Line(ours, process)
+    theirs.close()
+    with pytest.raises(BackboneFailed, match="code -9"):
+        await line.ask("ready")
+    assert not line._open, "its future would fail later, unheard, with a traceback"
 
 
 @IN_LINUX

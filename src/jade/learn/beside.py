@@ -74,10 +74,9 @@ class Line:
         self._open[number] = answer, on_part
         try:
             self._pipe.send((number, what, given))
+            return await answer
         except OSError:
             raise self._lost() from None
-        try:
-            return await answer
         except asyncio.CancelledError:
             self._forget(number)
             raise
@@ -218,13 +217,13 @@ async def open_beside(config: Config) -> AsyncIterator[Beside]:
     with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         async with AsyncExitStack() as stack:
             lines = [await stack.enter_async_context(_open_line(config)) for _ in range(num_beside(config))]
-            await all_of([line.ask("ready") for line in lines])
-            device = pick_device(config.backbone.device)
-            shelf = Shelf(Path(folder), pick_dtype(config.backbone.dtype, device), await _shared(device, lines))
             try:
+                await all_of([line.ask("ready") for line in lines])
+                device = pick_device(config.backbone.device)
+                shelf = Shelf(Path(folder), pick_dtype(config.backbone.dtype, device), await _shared(device, lines))
                 yield Beside(config.sampling, lines, shelf)
             finally:
-                for line in lines:  # so that they end together
+                for line in lines:  # so that they end together, ready or not
                     line.hang_up()
 
 
@@ -298,6 +297,7 @@ async def _serve(config: Config, pipe: Connection) -> None:
                 tell = partial(answers.give_part, number)
                 working[number] = task = asyncio.create_task(answers.give(number, getattr(desk, what)(tell, *given)))
                 task.add_done_callback(partial(_done_with, working, number))
+            requests.put_nowait(None)  # nobody asks any more, nor waits for what may yet fail here
             for task in working.values():
                 task.cancel()
             await asyncio.gather(*working.values(), return_exceptions=True)
