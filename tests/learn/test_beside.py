@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +26,7 @@ from jade.errors import BackboneFailed, ConfigError, JadeError
 from jade.learn import beside as beside_module
 from jade.learn.beside import (
     AT_ONCE,
+    CANCEL,
     END_SECONDS,
     FIRST,
     PRIORITY,
@@ -243,6 +246,15 @@ async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path
             pass
 
 
+@IN_LINUX
+async def test_a_ctrl_c_while_it_starts_is_the_learners_to_hear(config: Config) -> None:
+    async with beside_module._open_line(config) as line:
+        os.kill(process_id(), signal.SIGINT)
+        await asyncio.sleep(0.5)
+        os.kill(process_id(), signal.SIGINT)
+        await line.ask("ready")
+
+
 async def test_processes_that_never_became_ready_are_ended_together(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,6 +297,25 @@ async def test_a_crew_that_cannot_be_closed_does_not_keep_its_process(
     ours, theirs = multiprocessing.Pipe()
     ours.send(None)
     await asyncio.wait_for(_serve(config, theirs), 10)
+
+
+async def test_what_is_given_up_before_it_was_begun_leaves_no_warning(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_late(config: Config) -> AsyncIterator[object]:
+        await asyncio.sleep(0.1)  # all that was said has arrived
+        yield SimpleNamespace()
+
+    monkeypatch.setattr(beside_module, "open_crew", open_late)
+    ours, theirs = multiprocessing.Pipe()
+    for said in ((0, "ready", ()), (0, CANCEL, ()), None):
+        ours.send(said)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        await asyncio.wait_for(_serve(config, theirs), 10)
+        gc.collect()
+    assert not [warning for warning in caught if "never awaited" in str(warning.message)]
 
 
 async def test_a_question_that_reaches_nobody_is_forgotten() -> None:
