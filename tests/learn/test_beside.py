@@ -182,6 +182,7 @@ async def test_what_one_fails_at_is_raised_and_the_others_are_given_up() -> None
 async def test_weights_that_are_published_are_what_the_other_speaks_with(config: Config, beside: Beside) -> None:
     policy = load_policy(config.backbone, config.learn.policy, config.seed)
     await publish(policy, beside, 7)
+    assert not list(beside.shelf.folder.iterdir()), "a learner that was killed would leave its memory taken"
     traces = await beside.roll_out(JOBS, concurrency=4)
     assert [trace.question for trace in traces] == QUESTIONS
     versions = {step.generation.policy_version for trace in traces for step in trace.steps if step.generation}

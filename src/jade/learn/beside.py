@@ -166,6 +166,7 @@ class Beside(Troupe):
                 for reader, line in enumerate(self.lines)
             ]
         )
+        shelf.take_name_away()
 
 
 def deal(jobs: Sequence[Job], num_hands: int) -> list[list[int]]:
