@@ -30,7 +30,7 @@ from learn_runs import make_config, merge  # noqa: E402
 from jade.backbone.chat import ChatFormat  # noqa: E402
 from jade.cli.index import index_documents  # noqa: E402
 from jade.cluster.verl_export import Machines, export_verl  # noqa: E402
-from jade.cluster.verl_loop import StepOutput, check_version, outputs_of  # noqa: E402
+from jade.cluster.verl_loop import StepOutput, at_step, check_version, outputs_of  # noqa: E402
 from jade.cluster.vllm import load_tokenizer  # noqa: E402
 from jade.config import Config  # noqa: E402
 from jade.corpus.world import make_world, write_world  # noqa: E402
@@ -200,6 +200,12 @@ async def test_a_question_of_which_nothing_can_be_learned_is_still_counted(loop:
     assert output.response_mask == [0]
     assert output.own_reward == 0.0
     assert output.extra_fields["reward_extra_info"]["failed"] == 1.0
+
+
+def test_the_first_step_of_a_ramp_costs_nothing_and_the_last_all() -> None:
+    config = Config.model_validate({"reward": {"alpha": 0.4, "ramp": 4}})
+    # verl's first step is 1; a loop that is not told the step is at the beginning.
+    assert [at_step(config, step).reward.alpha for step in (0, 1, 3, 5, 6)] == pytest.approx([0.0, 0.0, 0.2, 0.4, 0.4])
 
 
 def penalised_trace() -> Trace:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from learn_faults import become_certain, behave, lose_a_weight
 from learn_kills import PATIENCE_SECONDS, numbers
 from learn_runs import make_config, make_run, merge, small_world
@@ -355,6 +356,18 @@ async def test_nothing_is_begun_that_the_time_has_no_room_for(
     learner = NotedLearner(config, backbone)
     await make_run(config, tmp_path, backbone=backbone, learner=learner).train(minutes=1.0)
     assert backbone.num_answered == learner.num_learned[-1]
+
+
+async def test_the_thread_that_learns_is_on_the_gpu_of_the_one_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[tuple[str, int]] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(
+        torch.cuda, "set_device", lambda device: chosen.append((threading.current_thread().name, device))
+    )
+    async with Ahead() as ahead:
+        await ahead.learn(lambda: None)
+    assert chosen == [("jade-learn_0", 1)]
 
 
 async def fail_soon() -> Rollouts:

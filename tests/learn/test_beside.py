@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import signal
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +23,21 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn.beside import AT_ONCE, END_SECONDS, FIRST, PRIORITY, SECOND, Beside, all_of, deal, open_beside
+from jade.learn import beside as beside_module
+from jade.learn.beside import (
+    AT_ONCE,
+    CANCEL,
+    END_SECONDS,
+    FIRST,
+    PRIORITY,
+    SECOND,
+    Beside,
+    Line,
+    _serve,
+    all_of,
+    deal,
+    open_beside,
+)
 from jade.learn.journal import read_journal
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
@@ -164,6 +182,7 @@ async def test_what_one_fails_at_is_raised_and_the_others_are_given_up() -> None
 async def test_weights_that_are_published_are_what_the_other_speaks_with(config: Config, beside: Beside) -> None:
     policy = load_policy(config.backbone, config.learn.policy, config.seed)
     await publish(policy, beside, 7)
+    assert not list(beside.shelf.folder.iterdir()), "a learner that was killed would leave its memory taken"
     traces = await beside.roll_out(JOBS, concurrency=4)
     assert [trace.question for trace in traces] == QUESTIONS
     versions = {step.generation.policy_version for trace in traces for step in trace.steps if step.generation}
@@ -226,6 +245,88 @@ async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path
     with pytest.raises(ConfigError, match=r"roles\.XX"):
         async with open_beside(config.model_copy(update={"roles": roles})):
             pass
+
+
+@IN_LINUX
+async def test_a_ctrl_c_while_it_starts_is_the_learners_to_hear(config: Config) -> None:
+    async with beside_module._open_line(config) as line:
+        os.kill(process_id(), signal.SIGINT)
+        await asyncio.sleep(0.5)
+        os.kill(process_id(), signal.SIGINT)
+        await line.ask("ready")
+
+
+async def test_processes_that_never_became_ready_are_ended_together(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = config.learn.model_copy(update={"processes": 3})
+    hung_up: list[object] = []
+    seen: list[int] = []
+
+    class Loading:
+        """Too busy to hear that nobody waits for it any more, until it has loaded."""
+
+        async def ask(self, what: str) -> None:
+            raise BackboneFailed("no memory is left")
+
+        def hang_up(self) -> None:
+            hung_up.append(self)
+
+    @asynccontextmanager
+    async def open_line(config: Config) -> AsyncIterator[Loading]:
+        try:
+            yield Loading()
+        finally:
+            seen.append(len(hung_up))
+
+    monkeypatch.setattr(beside_module, "_open_line", open_line)
+    with pytest.raises(BackboneFailed, match="no memory is left"):
+        async with open_beside(config.model_copy(update={"learn": learn})):
+            pass
+    assert seen == [3, 3, 3]
+
+
+async def test_a_crew_that_cannot_be_closed_does_not_keep_its_process(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_stubborn(config: Config) -> AsyncIterator[object]:
+        yield SimpleNamespace()
+        raise RuntimeError("the index does not let go")
+
+    monkeypatch.setattr(beside_module, "open_crew", open_stubborn)
+    ours, theirs = multiprocessing.Pipe()
+    ours.send(None)
+    await asyncio.wait_for(_serve(config, theirs), 10)
+
+
+async def test_what_is_given_up_before_it_was_begun_leaves_no_warning(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_late(config: Config) -> AsyncIterator[object]:
+        await asyncio.sleep(0.1)  # all that was said has arrived
+        yield SimpleNamespace()
+
+    monkeypatch.setattr(beside_module, "open_crew", open_late)
+    ours, theirs = multiprocessing.Pipe()
+    for said in ((0, "ready", ()), (0, CANCEL, ()), None):
+        ours.send(said)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        await asyncio.wait_for(_serve(config, theirs), 10)
+        gc.collect()
+    assert not [warning for warning in caught if "never awaited" in str(warning.message)]
+
+
+async def test_a_question_that_reaches_nobody_is_forgotten() -> None:
+    ours, theirs = multiprocessing.Pipe()
+    process: Any = SimpleNamespace(join=lambda seconds: None, exitcode=-9)
+    line = Line(ours, process)
+    theirs.close()
+    with pytest.raises(BackboneFailed, match="code -9"):
+        await line.ask("ready")
+    assert not line._open, "its future would fail later, unheard, with a traceback"
 
 
 @IN_LINUX

@@ -113,6 +113,12 @@ def test_halves_that_are_compared_need_two_rollouts_each(sound: dict[str, Any]) 
     check_training(Config.model_validate(mirrored | {"learn": learn | {"rollouts": 4}}))
 
 
+def test_a_mirror_needs_a_second_rollout(sound: dict[str, Any]) -> None:
+    mirrored = sound | {"reward": {"dial": 0.2, "mirror": True}}
+    refused(mirrored, r"learn\.rollouts: with reward\.mirror .* of 1 none")
+    check_training(Config.model_validate(mirrored | {"learn": sound["learn"] | {"rollouts": 2}}))
+
+
 def test_a_frozen_role_may_not_share_the_model_that_is_trained(sound: dict[str, Any]) -> None:
     learn = sound["learn"] | {"train_roles": ["P"]}
     refused(sound | {"learn": learn, "roles": {"AG": sound["backbone"]}}, r"roles\.AG: would share")

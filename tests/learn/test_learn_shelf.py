@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +53,36 @@ def test_the_memory_stays_the_same_until_more_is_needed(tmp_path: Path) -> None:
     assert shelf.flat_N is not None
     assert len(shelf.flat_N) == 7
     assert shelf.place_for(0) is not None, "the reader has something else open"
+
+
+def test_a_file_that_all_have_open_needs_no_name(tmp_path: Path) -> None:
+    shelf, reader = Shelf(tmp_path, torch.float32, CPU), Reader()
+    for size, is_told in ((5, True), (5, False), (7, True)):
+        weights = torch.arange(float(size))
+        shelf.put(policy_with(a=weights))
+        place = shelf.place_for(0)
+        assert (place is not None) == is_told
+        read = dict(reader.read(place, shelf.layout, shelf.dtype))
+        shelf.take_name_away()
+        assert not list(tmp_path.iterdir())
+        assert read["a"].tolist() == weights.tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot be asked for room")
+def test_weights_that_there_is_no_room_for_are_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(number: int) -> None:
+        def allocate(*given: int) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "posix_fallocate", allocate)
+
+    fail(errno.EOPNOTSUPP)
+    Shelf(tmp_path, torch.float32, CPU).put(policy_with(a=torch.zeros(5)))
+    fail(errno.ENOSPC)
+    with pytest.raises(BackboneFailed, match=rf"^{tmp_path.parent} has no room .*--shm-size"):
+        Shelf(tmp_path, torch.float32, CPU).put(policy_with(a=torch.zeros(5)))
 
 
 def test_a_handle_is_opened_once_and_read_from_ever_after() -> None:

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
+from jade.learn import policy as policy_module
 from jade.learn.batches import Batch, make_batch
 from jade.learn.likelihood import token_likelihood
 from jade.learn.policy import Policy, load_policy
@@ -141,6 +142,16 @@ def test_a_sampler_that_copies_the_weights_speaks_as_the_policy_does(tiny_model:
     said = after.log_softmax(-1)[0, 1:3].gather(1, ids[0, 2:, None])[:, 0]
     assert not torch.allclose(before, after, atol=1e-3)
     torch.testing.assert_close(policy(batch).logp_N, said, atol=1e-5, rtol=1e-4)
+
+
+def test_the_thread_that_loads_it_is_on_its_gpu(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[torch.device] = []
+    second = torch.device("cuda", 1)
+    monkeypatch.setattr(policy_module, "pick_device", lambda name: second)
+    monkeypatch.setattr(Policy, "to", lambda policy, device: policy)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    load_policy(BackboneConfig(model=str(tiny_model)), PolicyConfig())
+    assert chosen == [second]
 
 
 def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:

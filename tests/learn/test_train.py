@@ -307,6 +307,18 @@ async def test_an_iteration_of_the_ramp_costs_its_share_of_the_price(tiny_model:
         assert row["reward"] == pytest.approx(row["outcome"] - row["cost"])
 
 
+async def test_the_guard_compares_rewards_at_one_price_while_prices_rise(tiny_model: Path, tmp_path: Path) -> None:
+    learn = {"iterations": 3, "traces_every": 1, "checkpoint_every": 1}
+    run = make_run(make_config(tiny_model, {"learn": learn, "reward": {"alpha": 0.3, "ramp": 2}}), tmp_path)
+    await run.train()
+    rows = list(read_journal(tmp_path, "iteration"))
+    assert rows[0]["cost"] == 0
+    for iteration, (row, seen) in enumerate(zip(rows, run.guard.recent, strict=True)):
+        traces = list(read_traces(tmp_path / "traces" / f"iteration-{iteration + 1:06d}.jsonl"))
+        full = sum(0.3 * min(trace.usage.rounds, 3) / 3 for trace in traces) / len(traces)
+        assert seen["reward"] == pytest.approx(row["outcome"] - full)
+
+
 async def test_the_planner_is_told_the_prices_that_its_question_pays(tiny_model: Path, tmp_path: Path) -> None:
     config = make_config(tiny_model, {"learn": {"iterations": 2, "traces_every": 1}, "reward": {"dial": 0.4}})
     await make_run(config, tmp_path).train()

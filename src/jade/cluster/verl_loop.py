@@ -167,8 +167,8 @@ class VerlBackbone:
 
 
 def at_step(config: Config, step: int) -> Config:
-    """With the prices of a step of training."""
-    return config.model_copy(update={"reward": ramped(config.reward, step)})
+    """With the prices of a step of training; verl counts them from 1."""
+    return config.model_copy(update={"reward": ramped(config.reward, max(0, step - 1))})
 
 
 def outputs_of(trace: Trace, config: Config) -> list[StepOutput]:

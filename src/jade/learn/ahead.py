@@ -77,7 +77,8 @@ class Ahead:
         """What the update gives, or raises, while the event loop stays free for the rollouts."""
         if self._thread is None:
             # One thread for the whole run: some of what torch keeps, it keeps for each thread.
-            self._thread = ThreadPoolExecutor(1, "jade-learn", torch.set_num_threads, (torch.get_num_threads(),))
+            gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+            self._thread = ThreadPoolExecutor(1, "jade-learn", _settle_in, (torch.get_num_threads(), gpu))
         return await asyncio.wrap_future(self._thread.submit(update))
 
     async def wait(self) -> None:
@@ -100,3 +101,10 @@ class Ahead:
             failure = None if one.cancelled() else one.exception()
             if failure is not None:
                 raise failure
+
+
+def _settle_in(num_threads: int, gpu: int | None) -> None:
+    """A thread begins with all processors and the first GPU, whatever the one has that started it."""
+    torch.set_num_threads(num_threads)
+    if gpu is not None:
+        torch.cuda.set_device(gpu)

@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mappin
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -74,10 +75,9 @@ class Line:
         self._open[number] = answer, on_part
         try:
             self._pipe.send((number, what, given))
+            return await answer
         except OSError:
             raise self._lost() from None
-        try:
-            return await answer
         except asyncio.CancelledError:
             self._forget(number)
             raise
@@ -166,6 +166,7 @@ class Beside(Troupe):
                 for reader, line in enumerate(self.lines)
             ]
         )
+        shelf.take_name_away()
 
 
 def deal(jobs: Sequence[Job], num_hands: int) -> list[list[int]]:
@@ -212,19 +213,34 @@ def _told(priority: str) -> Iterator[None]:
             os.environ[PRIORITY] = own
 
 
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Processes that are started meanwhile do not hear a terminal's Ctrl-C, which reaches them as well: not while they
+    load what could ignore it. Here it is heard afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # it comes with the first process, and would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @asynccontextmanager
 async def open_beside(config: Config) -> AsyncIterator[Beside]:
     """Start the processes, wait until their crews are ready, and end them whatever happens."""
     with tempfile.TemporaryDirectory(prefix="jade-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         async with AsyncExitStack() as stack:
             lines = [await stack.enter_async_context(_open_line(config)) for _ in range(num_beside(config))]
-            await all_of([line.ask("ready") for line in lines])
-            device = pick_device(config.backbone.device)
-            shelf = Shelf(Path(folder), pick_dtype(config.backbone.dtype, device), await _shared(device, lines))
             try:
+                await all_of([line.ask("ready") for line in lines])
+                device = pick_device(config.backbone.device)
+                shelf = Shelf(Path(folder), pick_dtype(config.backbone.dtype, device), await _shared(device, lines))
                 yield Beside(config.sampling, lines, shelf)
             finally:
-                for line in lines:  # so that they end together
+                for line in lines:  # so that they end together, ready or not
                     line.hang_up()
 
 
@@ -253,7 +269,7 @@ async def _open_line(config: Config) -> AsyncIterator[Line]:
     processes = multiprocessing.get_context("spawn")  # a device cannot be shared with a fork
     ours, theirs = processes.Pipe()
     process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
-    with _told(FIRST):
+    with _told(FIRST), _undisturbed():
         process.start()
     theirs.close()
     line = Line(ours, process)
@@ -274,7 +290,7 @@ def _see_off(process: BaseProcess) -> None:
 
 def live(config: Config, folder: Path, pipe: Connection) -> None:
     """The other process, from beginning to end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C reaches both; the learner says when it is over
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the learner says when it is over
     os.chdir(folder)
     asyncio.run(_serve(config, pipe))
 
@@ -295,9 +311,10 @@ async def _serve(config: Config, pipe: Connection) -> None:
                     if number in working:
                         working[number].cancel()
                     continue
-                tell = partial(answers.give_part, number)
-                working[number] = task = asyncio.create_task(answers.give(number, getattr(desk, what)(tell, *given)))
+                work = partial(getattr(desk, what), partial(answers.give_part, number), *given)
+                working[number] = task = asyncio.create_task(answers.give(number, work))
                 task.add_done_callback(partial(_done_with, working, number))
+            requests.put_nowait(None)  # nobody asks any more, nor waits for what may yet fail here
             for task in working.values():
                 task.cancel()
             await asyncio.gather(*working.values(), return_exceptions=True)
@@ -358,9 +375,9 @@ class _Answers:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    async def give(self, number: int, work: Any) -> None:
+    async def give(self, number: int, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         try:
-            self._send(number, True, await work, None)
+            self._send(number, True, await work(), None)
         except asyncio.CancelledError:
             raise
         except Exception as error:

@@ -183,6 +183,8 @@ def _check_prices(config: Config) -> None:
     if reward.mirror and reward.dial == 0:
         raise ConfigError("reward.mirror: needs reward.dial, on which there is another side")
     num = config.learn.rollouts
+    if reward.mirror and num < 2:
+        raise ConfigError(f"learn.rollouts: with reward.mirror every second is made at the other prices, of {num} none")
     if reward.mirror and config.learn.credit.rule in AMONG_ROLLOUTS and num < 4:
         raise ConfigError(f"learn.rollouts: with reward.mirror each half is compared and needs 2, so 4 and not {num}")
     if reward.effort is not None and reward.dial == 0:

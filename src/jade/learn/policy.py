@@ -148,7 +148,10 @@ def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> P
     torch.set_float32_matmul_precision("high")
     if cfg.recompute:
         policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
-    return policy.to(pick_device(backbone.device)).train()
+    device = pick_device(backbone.device)
+    if device.type == "cuda":  # kernels of our own start where the thread is; a sampler that said so may be elsewhere
+        torch.cuda.set_device(device)
+    return policy.to(device).train()
 
 
 def load_plain_model(folder: Path) -> Any:

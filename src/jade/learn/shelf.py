@@ -7,7 +7,10 @@ blocks cannot be handed on), it is a file of memory.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import reduce_tensor
 
+from jade.errors import BackboneFailed
 from jade.learn.policy import Policy
 
 Layout = tuple[tuple[str, torch.Size], ...]
@@ -65,6 +69,12 @@ class Shelf:
         assert self.flat_N is not None, "nothing was put here"
         return self._file if self.device.type == "cpu" else share(self.flat_N)
 
+    def take_name_away(self) -> None:
+        """When all have it open: from then on the system gives the memory back however the learner ends."""
+        if self.device.type == "cpu":
+            with suppress(OSError):  # it has none any more, or keeps it here
+                self._file.unlink()
+
     @property
     def _file(self) -> Path:
         return self.folder / "weights"
@@ -74,11 +84,11 @@ class Shelf:
         longer than to copy what is in them."""
         if self.flat_N is None or len(self.flat_N) != size:
             self._told.clear()
-            self.flat_N = (
-                map_file(self._file, size, self.dtype)
-                if self.device.type == "cpu"
-                else torch.empty(size, dtype=self.dtype, device=self.device)
-            )
+            if self.device.type == "cpu":
+                reserve(self._file, size * self.dtype.itemsize)
+                self.flat_N = map_file(self._file, size, self.dtype)
+            else:
+                self.flat_N = torch.empty(size, dtype=self.dtype, device=self.device)
         return self.flat_N
 
 
@@ -102,6 +112,23 @@ class Reader:
         """What was read is copied by now: the learner may write over it."""
         if self.flat_N is not None and self.flat_N.device.type == "cuda":
             torch.cuda.synchronize(self.flat_N.device)
+
+
+def reserve(file: Path, num_bytes: int) -> None:
+    """A file that has all of its pages, or one line: a page that is not there when it is written to ends the process
+    without a word."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with file.open("ab") as opened:
+        try:
+            os.posix_fallocate(opened.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # else a system that knows no such thing
+                raise BackboneFailed(
+                    f"{file.parent.parent} has no room for the weights that processes beside the learner read "
+                    f"({num_bytes / 1e9:.2g} GB); give it more (docker run --shm-size), or set learn.processes = 0 and "
+                    "learn.ahead = false"
+                ) from None
 
 
 def map_file(file: Path, size: int, dtype: torch.dtype) -> Tensor:

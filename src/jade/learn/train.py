@@ -166,7 +166,7 @@ class Run:
         traces, self._sampled_by = rollouts.traces, iteration - rollouts.lag
         prices = ramped(self.cfg.reward, iteration)
         figures = rollout_figures(traces, prices) | {"seconds_rollout": rollouts.seconds}
-        self.guard.judge_rollout(figures, traces)
+        self.guard.judge_rollout(self._at_full_prices(figures, traces, iteration), traces)
         update = partial(learn_from, traces, self.learner, self.cfg, iteration)
         if self.cfg.learn.ahead:
             figures |= {"lag": rollouts.lag}
@@ -177,6 +177,13 @@ class Run:
             figures |= update()
         self.guard.judge_update(figures)  # Algorithm 2, phase 2, is done
         return traces, figures
+
+    def _at_full_prices(self, figures: Figures, traces: Sequence[Trace], iteration: int) -> Figures:
+        """As the guard sees them: a reward that falls because prices rise is no collapse."""
+        if iteration >= self.cfg.reward.ramp:
+            return figures
+        full = rollout_figures(traces, self.cfg.reward)
+        return figures | {name: full[name] for name in ("reward", "reward_error")}
 
     async def _roll_out(self, iteration: int, lag: int = 0) -> Rollouts:
         started = time.perf_counter()
@@ -199,7 +206,7 @@ class Run:
 
     def _pass(self, iteration: int, traces: Sequence[Trace], figures: Figures) -> None:
         """A good iteration: remember it, write it down, show it."""
-        self.guard.remember(figures)
+        self.guard.remember(self._at_full_prices(figures, traces, iteration))
         strikes = 0 if iteration >= self.progress.failed_at else self.progress.strikes
         self.progress = replace(self.progress, iteration=iteration + 1, strikes=strikes)
         self.journal.write("iteration", iteration + 1, figures)
