@@ -9,12 +9,13 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 import httpx
 import pytest
@@ -61,22 +62,23 @@ def serving(model: Path, *options: str) -> Iterator[str]:
     command = [str(VLLM), "serve", str(model), "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32"]
     command += ["--enforce-eager", "--max-model-len", "1024", *WHOLE_PROMPTS, *options]
     path = f"{VLLM.parent}{os.pathsep}{os.environ['PATH']}"
-    server = subprocess.Popen(
-        command,
-        env=os.environ | SETTINGS | {"PATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        wait_for(url, server)
-        yield url
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        server = subprocess.Popen(
+            command,
+            env=os.environ | SETTINGS | {"PATH": path},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            wait_for(url, server, log)
+            yield url
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
 
 
-def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
+def wait_for(url: str, server: subprocess.Popen[bytes], log: TextIO) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and server.poll() is None:
         try:
@@ -84,7 +86,9 @@ def wait_for(url: str, server: subprocess.Popen[bytes]) -> None:
                 return
         except httpx.TransportError:
             time.sleep(0.5)
-    raise AssertionError(f"vLLM did not start (code {server.poll()})")
+    log.seek(0)
+    said = "".join(log.readlines()[-20:])
+    raise AssertionError(f"vLLM did not start (code {server.poll()}):\n{said}")
 
 
 def config_for(model: Path, url: str, folder: Path, **settings: Any) -> Config:

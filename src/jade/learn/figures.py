@@ -20,11 +20,9 @@ from jade.types import Malformed, Step, Trace
 def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
     """Outcome, cost, turns, format and plans of a batch of traces."""
     outcomes, costs = [outcome(trace) for trace in traces], [cost(trace, cfg) for trace in traces]
-    rewards = [earned - paid for earned, paid in zip(outcomes, costs, strict=True)]
     calls = [step for trace in traces for step in trace.steps if step.generation is not None]
     figures = {
-        "reward": fmean(rewards),
-        "reward_error": _error(traces, rewards),
+        **reward_figures(traces, cfg),
         "step_reward": _step_reward(traces, cfg),
         "outcome": fmean(outcomes),
         "exact_match": fmean(exact_match(trace.answer, trace.question.answers) for trace in traces),
@@ -40,6 +38,12 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
     return figures | by_role | dict(_by_dataset(traces, outcomes)) | _split_gains(traces, outcomes) | _plans(traces)
+
+
+def reward_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
+    """What a question earns at these prices, and how sure that is."""
+    rewards = [outcome(trace) - cost(trace, cfg) for trace in traces]
+    return {"reward": fmean(rewards), "reward_error": _error(traces, rewards)}
 
 
 def _error(traces: Sequence[Trace], rewards: Sequence[float]) -> float:

@@ -26,7 +26,7 @@ from jade.learn.ahead import Ahead, Rollouts
 from jade.learn.busy import Watch
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
-from jade.learn.figures import rollout_figures
+from jade.learn.figures import reward_figures, rollout_figures
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, read_journal
 from jade.learn.learner import Learner
@@ -180,10 +180,7 @@ class Run:
 
     def _at_full_prices(self, figures: Figures, traces: Sequence[Trace], iteration: int) -> Figures:
         """As the guard sees them: a reward that falls because prices rise is no collapse."""
-        if iteration >= self.cfg.reward.ramp:
-            return figures
-        full = rollout_figures(traces, self.cfg.reward)
-        return figures | {name: full[name] for name in ("reward", "reward_error")}
+        return figures | reward_figures(traces, self.cfg.reward) if iteration < self.cfg.reward.ramp else figures
 
     async def _roll_out(self, iteration: int, lag: int = 0) -> Rollouts:
         started = time.perf_counter()
