@@ -94,6 +94,10 @@ class Row:
         num_heads = self.query_TAD.shape[1] + 2 * self.key_SKD.shape[1]
         return self.query_TAD.new_zeros(len(self.query_TAD), num_heads, self.query_TAD.shape[2])
 
+    def parts_of(self, into_TXD: Tensor) -> tuple[Tensor, ...]:
+        """What belongs to queries, and what to keys and values."""
+        return into_TXD.split_with_sizes((self.query_TAD.shape[1], 2 * self.key_SKD.shape[1]), 1)
+
     def put_together(self, shared: Sequence[Tensor], into_TXD: Tensor) -> None:
         """Gradients at keys and values that no other call sees, from where they belong to where flash gives them."""
         num_keys = self.key_SKD.shape[1]
@@ -159,11 +163,12 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     if kernel == "forward":
         return lambda: kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
     out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
-    how = row.angles, tiles, row.scale, row.make_into()
+    query_into_TAD, others_into_TXD = row.parts_of(row.make_into())
+    how = row.angles, tiles, row.scale
     if kernel == "to_queries":
-        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
-    marks_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how)
-    return lambda: kernels.back_to_keys(*row.inputs, marks_KTG, *how)
+        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
+    marks_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
+    return lambda: kernels.back_to_keys(*row.inputs, marks_KTG, *how, others_into_TXD)
 
 
 def say(**figures: object) -> None:
@@ -176,7 +181,8 @@ def compare(kernels: Any, row: Row) -> dict[str, float]:
     tiles = row.plan(CHOICE)
     out_TAD, log_sum_KTG, _ = kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
     into_TXD = row.make_into()
-    shared = kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, row.angles, tiles, row.scale, into_TXD)
+    how = row.angles, row.angles, tiles, row.scale
+    shared = kernels.attend_back(*row.inputs, out_TAD, log_sum_KTG, *how, *row.parts_of(into_TXD))
     row.put_together(shared, into_TXD)
     found = (out_TAD, into_TXD[:, : row.query_TAD.shape[1]], *shared)
     names = ("out", "query_grad", "key_grad", "value_grad")

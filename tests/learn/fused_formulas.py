@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from math import log
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -79,11 +79,12 @@ def attend(
     query_TAD = _turned(heads_TAD, *angles)
     out_TAD = torch.empty_like(query_TAD)
     log_sum_KTG = query_TAD.new_empty(key_SKD.shape[1], len(query_TAD), tiles.group, dtype=torch.float32)
-    for queries, keys in _calls(tiles):
-        score_AQS = _scores(query_TAD[queries], key_SKD[keys], scale)
+    for call in _calls(tiles):
+        score_AQS = _scores(query_TAD[call.queries], key_SKD[call.keys], call.before, scale)
         log_sum_AQ = torch.logsumexp(score_AQS, 2) / LOG_2
-        log_sum_KTG[:, queries] = log_sum_AQ.unflatten(0, (-1, tiles.group)).transpose(1, 2)
-        out_TAD[queries] = torch.einsum("aqs,sad->qad", score_AQS.softmax(2), _spread(value_SKD[keys], tiles.group))
+        log_sum_KTG[:, call.queries] = log_sum_AQ.unflatten(0, (-1, tiles.group)).transpose(1, 2)
+        value_SAD = _spread(value_SKD[call.keys], tiles.group)
+        out_TAD[call.queries] = torch.einsum("aqs,sad->qad", score_AQS.softmax(2), value_SAD)
     return out_TAD, log_sum_KTG, query_TAD
 
 
@@ -94,28 +95,33 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
-    angles: tuple[Tensor, Tensor],
+    query_angles: tuple[Tensor, Tensor],
+    key_angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-    into_TXD: Tensor,
+    query_into_TAD: Tensor,
+    others_into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """As the kernels do it, but that all gradients at keys and values are given."""
     grads = key_SKD.new_empty(key_SKD.shape), value_SKD.new_empty(value_SKD.shape)
-    for queries, keys in _calls(tiles):
-        query_QAD, grad_QAD = query_TAD[queries].float(), grad_TAD[queries].float()
-        key_SAD, value_SAD = (_spread(one_SKD[keys], tiles.group) for one_SKD in (key_SKD, value_SKD))
-        log_sum_AQ = log_sum_KTG[:, queries].transpose(1, 2).flatten(0, 1)
-        weight_AQS = (_scores(query_QAD, key_SKD[keys], scale) - LOG_2 * log_sum_AQ[:, :, None]).exp()
-        along_AQ1 = (grad_QAD * out_TAD[queries].float()).sum(2).T[:, :, None]
+    for call in _calls(tiles):
+        query_QAD, grad_QAD = query_TAD[call.queries].float(), grad_TAD[call.queries].float()
+        key_SAD, value_SAD = (_spread(one_SKD[call.keys], tiles.group) for one_SKD in (key_SKD, value_SKD))
+        log_sum_AQ = log_sum_KTG[:, call.queries].transpose(1, 2).flatten(0, 1)
+        score_AQS = _scores(query_QAD, key_SKD[call.keys], call.before, scale)
+        weight_AQS = (score_AQS - LOG_2 * log_sum_AQ[:, :, None]).exp()
+        along_AQ1 = (grad_QAD * out_TAD[call.queries].float()).sum(2).T[:, :, None]
         score_grad_AQS = weight_AQS * (torch.einsum("qad,sad->aqs", grad_QAD, value_SAD) - along_AQ1) * scale
         query_grad_QAD = torch.einsum("aqs,sad->qad", score_grad_AQS, key_SAD)
-        grads[0][keys] = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
-        grads[1][keys] = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
-        # Tokens of a call that others see are written again, by whoever adds up what these make of them.
-        own = slice(keys.stop - len(query_QAD), keys.stop)
-        cos_QE, sin_QE = (one[queries] for one in angles)
-        turned = (_turned(one, cos_QE, -sin_QE) for one in (query_grad_QAD, grads[0][own]))
-        into_TXD[queries] = torch.cat([*turned, grads[1][own]], 1)
+        cos_QE, sin_QE = (one[call.queries] for one in query_angles)
+        query_into_TAD[call.queries] = _turned(query_grad_QAD, cos_QE, -sin_QE)
+        key_grad_SKD = _gathered(torch.einsum("aqs,qad->sad", score_grad_AQS, query_QAD), tiles.group)
+        value_grad_SKD = _gathered(torch.einsum("aqs,qad->sad", weight_AQS, grad_QAD), tiles.group)
+        grads[0][call.keys], grads[1][call.keys] = key_grad_SKD, value_grad_SKD
+        own = slice(call.origin + call.alone, call.origin + len(key_grad_SKD))
+        cos_QE, sin_QE = (one[own] for one in key_angles)
+        key_grad_SKD = _turned(key_grad_SKD[call.alone :], cos_QE, -sin_QE)
+        others_into_TXD[own] = torch.cat([key_grad_SKD, value_grad_SKD[call.alone :]], 1)
     return grads
 
 
@@ -132,18 +138,27 @@ def gated_back_learning(grad_TF: Tensor, both_TF: Tensor, above_TN: Tensor, sum_
     return out_TF
 
 
-def _calls(tiles: Tiles) -> Iterator[tuple[slice, slice]]:
-    """Where the queries and the keys of each call stand."""
-    for queries, keys in zip(pairwise(tiles.bounds), pairwise(tiles.whole_bounds), strict=True):
-        yield slice(*queries), slice(*keys)
+class _Call(NamedTuple):
+    """Where queries and keys of a call stand, how many keys come before the first query's own, the first key that no
+    other call sees, and where in the row the first key's token would stand."""
+
+    queries: slice
+    keys: slice
+    before: int
+    alone: int
+    origin: int
 
 
-def _scores(query_QAD: Tensor, key_SKD: Tensor, scale: float) -> Tensor:
-    """Of each query and key of a call; the last query sees all keys, the one before it all but the last, and so on."""
+def _calls(tiles: Tiles) -> Iterator[_Call]:
+    for start, num_queries, at, num_keys, alone, before, origin in tiles.calls_CI.tolist():
+        yield _Call(slice(start, start + num_queries), slice(at, at + num_keys), before, min(alone, num_keys), origin)
+
+
+def _scores(query_QAD: Tensor, key_SKD: Tensor, before: int, scale: float) -> Tensor:
+    """Of each query and key of a call; a query sees the keys up to its own."""
     key_SAD = _spread(key_SKD, query_QAD.shape[1] // key_SKD.shape[1])
     score_AQS = torch.einsum("qad,sad->aqs", query_QAD.float(), key_SAD) * scale
-    num_queries, num_keys = score_AQS.shape[1:]
-    seen_QS = torch.ones(num_queries, num_keys, dtype=torch.bool, device=key_SKD.device).tril(num_keys - num_queries)
+    seen_QS = torch.ones(score_AQS.shape[1:], dtype=torch.bool, device=key_SKD.device).tril(before)
     return score_AQS.masked_fill(~seen_QS, float("-inf"))
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from jade.backbone.local_blocks import Blocks
-from jade.learn.tiles import CHOICE, Choice, plan_tiles
+from jade.learn.tiles import CHOICE, Choice, Spans, plan_tiles
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 SMALL = Choice(forward=Blocks(16, 16, 4, 2), to_queries=Blocks(16, 32, 4, 2), to_keys=Blocks(32, 16, 4, 2))
@@ -116,9 +116,9 @@ def run_kernels(
     out_TAD, log_sum_KTG, turned_TAD = kernels.attend(heads_TAD, key_SKD, value_SKD, angles, tiles, scale)
     num_heads, num_keys = query_TAD.shape[1], key_SKD.shape[1]
     into_TXD = torch.full((len(query_TAD), num_heads + 2 * num_keys, key_SKD.shape[2]), float("nan")).to(query_TAD)
-    shared = kernels.attend_back(
-        grad_TAD, turned_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG, angles, tiles, scale, into_TXD
-    )
+    seen = turned_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG
+    into = into_TXD.split_with_sizes((num_heads, 2 * num_keys), 1)
+    shared = kernels.attend_back(grad_TAD, *seen, angles, angles, tiles, scale, *into)
     # Together again, as the formula gives them: each key and value has its gradient in one of two places.
     query_grad_TAD, key_TKD, value_TKD = into_TXD.split_with_sizes((num_heads, num_keys, num_keys), 1)
     own = turn(key_TKD, *angles, way=1.0), value_TKD
@@ -175,6 +175,59 @@ def test_attention_with_the_blocks_of_a_real_update(
     expected = formula(*inputs, calls, 0.125)
     poison(monkeypatch)
     assert_close(run_kernels(kernels, inputs, calls, 0.125, CHOICE), expected, TOLERANCE[dtype])
+
+
+def run_asked(
+    kernels: ModuleType, inputs: tuple[Tensor, ...], calls: Calls, asked: Spans, choice: Choice
+) -> tuple[Tensor, ...]:
+    """Only some of the row's tokens look: what they see, the gradients at all queries, and the others' as they come."""
+    grad_TAD, query_TAD, key_SKD, value_SKD = inputs
+    num_heads, num_keys = query_TAD.shape[1], key_SKD.shape[1]
+    token_Q = torch.cat([torch.arange(*span) for span in asked]).to(DEVICE)
+    tiles = plan_tiles(*bounds_of(calls), num_heads // num_keys, DEVICE, choice, asked)
+    angles = angles_of(query_TAD)
+    of_queries = angles[0][token_Q], angles[1][token_Q]
+    heads_QAD = turn(query_TAD[token_Q], *of_queries, way=-1.0)
+    seen = kernels.attend(heads_QAD, key_SKD, value_SKD, of_queries, tiles, 0.2)
+    query_into_QAD = torch.full_like(heads_QAD, float("nan"))
+    others_into_TXD = torch.full_like(query_TAD, float("nan"))[:, :1].repeat(1, 2 * num_keys, 1)
+    shared = kernels.attend_back(
+        *(grad_TAD[token_Q], seen[2], key_SKD, value_SKD, *seen[:2]),
+        *(of_queries, angles, tiles, 0.2, query_into_QAD, others_into_TXD),
+    )
+    query_grad_TAD = torch.zeros_like(query_TAD).index_copy_(0, token_Q, query_into_QAD)
+    return seen[0], query_grad_TAD, others_into_TXD, *shared
+
+
+@pytest.mark.parametrize("group", [1, 3])
+@pytest.mark.parametrize("kind", ["shared prompts", "no multiples of blocks", "a call that adds nothing"])
+def test_only_those_who_are_asked_look(
+    kernels: ModuleType, kind: str, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have a gradient of zero at what they see, and so none at their queries; keys and values are all there."""
+    calls = CALLS[kind]
+    bounds, whole_bounds = bounds_of(calls)
+    grad_TAD, *seen = some_inputs(calls, 2, group, 32, WIDTH)
+    asked = [(max(start, end - 5 - start % 3), max(start, end - 1)) for start, end in pairwise(bounds)]
+    token_Q = torch.cat([torch.arange(*span) for span in asked]).to(DEVICE)
+    inputs = torch.zeros_like(grad_TAD).index_copy_(0, token_Q, grad_TAD[token_Q]), *seen
+    poison(monkeypatch)
+    everyone = [(start, end) for start, end in pairwise(bounds)]
+    expected = run_asked(kernels, inputs, calls, everyone, SMALL)
+    found = run_asked(kernels, inputs, calls, asked, SMALL)
+    alone = [min(one, to - at) for one, (at, to) in zip(alone_of(calls), pairwise(whole_bounds), strict=True)]
+    parts = list(zip(bounds[1:], pairwise(whole_bounds), alone, strict=True))
+    shared_S = torch.cat([torch.arange(at, at + one) for _, (at, _), one in parts])
+    own_T = torch.cat([torch.arange(end - (to - at - one), end) for end, (at, to), one in parts])
+    assert len(own_T) + len(shared_S) == whole_bounds[-1]
+    pairs = [
+        (found[0], expected[0][token_Q]),
+        (found[1], expected[1]),
+        (found[2][own_T], expected[2][own_T]),
+        *((one[shared_S], other[shared_S]) for one, other in zip(found[3:], expected[3:], strict=True)),
+    ]
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, atol=TOLERANCE[WIDTH], rtol=TOLERANCE[WIDTH])
 
 
 def test_calls_do_not_hear_their_neighbours(kernels: ModuleType) -> None:

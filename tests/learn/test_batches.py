@@ -105,3 +105,21 @@ def test_parts_of_an_update_hold_every_call_once_and_about_equally_many_tokens(l
 
 def test_no_calls_have_no_parts() -> None:
     assert cut_evenly([], 4) == []
+
+
+@given(prompts_and_actions, st.booleans())
+def test_a_batch_knows_between_which_tokens_its_states_are_asked_for(calls: list[Pair], share: bool) -> None:
+    batch = make_batch(calls, range(len(calls)), share=share)
+    places = set(batch.state_N.tolist())
+    for (first, behind), (start, end) in zip(batch.asked, pairwise(batch.bounds), strict=True):
+        inside = sorted(places & set(range(start, end)))
+        assert (first, behind) == (inside[0], inside[-1] + 1) if inside else first == behind
+        assert start <= first <= behind <= end
+
+
+def test_in_the_order_of_prompts_nothing_but_states_is_asked_for() -> None:
+    """So the last layer works for none but those."""
+    calls = [Pair((1, 2, 3), (4, 5)), Pair((1, 2, 3), (6,)), Pair((1, 2, 3, 9), (7, 8, 9)), Pair((5,), (5, 5))]
+    batch = make_batch(calls, range(4), share=True)
+    asked = [place for span in batch.asked for place in range(*span)]
+    assert asked == sorted(set(batch.state_N.tolist()))

@@ -290,7 +290,7 @@ def some(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("num", [1, 9])
-@pytest.mark.parametrize("width", [24, 64])
+@pytest.mark.parametrize("width", [24, 64, 13])
 def test_kernels_of_norms_and_gates_follow_their_formulas(num: int, width: int) -> None:
     torch.manual_seed(num)
     found, expected = real_kernels(), fused_formulas
@@ -321,7 +321,7 @@ def test_gates_of_any_size_open_and_close() -> None:
 def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = real_kernels()
     monkeypatch.setattr(kernels, "PROGRAMS", 2)
-    monkeypatch.setattr(kernels, "TILE", 64)
+    monkeypatch.setattr(kernels, "NORM_BACK_NUMBERS", 64)
     x, grad, past, gain = some(19, 24), some(19, 24), some(19, 24), some(24)
     found = kernels.norm_back(grad, x, gain, past, 1e-5, with_gain=True)
     torch.testing.assert_close(found, fused_formulas.norm_back(grad, x, gain, past, 1e-5, with_gain=True))
@@ -345,7 +345,8 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     cos, sin, heads = angle.cos(), angle.sin(), some(7, 5, 8)
     place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE)
     num = len(place)
-    row = fused.Row(plan_tiles((0, 7), (0, num), 1, DEVICE), place, cos, sin)
+    everyone = fused.Queries(plan_tiles((0, 7), (0, num), 1, DEVICE), (cos, sin))
+    row = fused.Row(everyone, everyone, place, torch.arange(7, device=DEVICE))
     for source, at, num_turned in ((heads[:, :3], None, 3), (heads[:, 3:], place, 1)):
         out = [heads.new_empty(7 if at is None else num, source.shape[1], 8) for _ in range(2)]
         for how, into in zip((kernels, fused_formulas), out, strict=True):

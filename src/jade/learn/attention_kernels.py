@@ -63,16 +63,19 @@ def attend_back(
     value_SKD: Tensor,
     out_TAD: Tensor,
     log_sum_KTG: Tensor,
-    angles: tuple[Tensor, Tensor],
+    query_angles: tuple[Tensor, Tensor],
+    key_angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-    into_TXD: Tensor,
+    query_into_TAD: Tensor,
+    others_into_TXD: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients at queries, keys and values side by side, those at queries and keys turned back. Keys and values that
-    several calls see are left out: their gradients, still to be added up, are given."""
-    seen, how = (grad_TAD, query_TAD, key_SKD, value_SKD), (angles, tiles, scale, into_TXD)
-    marks_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, *how)
-    return back_to_keys(*seen, marks_KTG, *how)
+    """Gradients at queries, and at keys and values side by side, those at queries and keys turned back. Keys and values
+    that several calls see are left out: their gradients, still to be added up, are given. Queries may be fewer than the
+    row's tokens; keys and values are of all."""
+    seen = grad_TAD, query_TAD, key_SKD, value_SKD
+    marks_KTG = back_to_queries(*seen, out_TAD, log_sum_KTG, query_angles, tiles, scale, query_into_TAD)
+    return back_to_keys(*seen, marks_KTG, key_angles, tiles, scale, others_into_TXD)
 
 
 def back_to_queries(
@@ -85,7 +88,7 @@ def back_to_queries(
     angles: tuple[Tensor, Tensor],
     tiles: Tiles,
     scale: float,
-    into_TXD: Tensor,
+    into_TAD: Tensor,
 ) -> Tensor:
     """Gradients at queries go where they belong. Gives a mark for each row, of two numbers that the way to the keys
     reads as one: the logarithm of its weights' sum, and how far its gradient lies along what was seen."""
@@ -102,13 +105,13 @@ def back_to_queries(
             out_TAD,
             log_sum_KTG,
             marks_KTG,
-            into_TXD,
+            into_TAD,
             *angles,
             tiles.to_queries_PI,
         ),
         (scale, scale * LOG2_E, len(query_TAD)),
         (
-            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD, into_TXD)),
+            *(one.stride(0) for one in (grad_TAD, query_TAD, key_SKD, value_SKD, into_TAD)),
             *_sizes(num_keys, tiles.group, size, blocks),
         ),
         warps=blocks.warps,
@@ -239,9 +242,9 @@ def _store_turned_back(  # noqa: ANN202
 def _read_tile(tiles, K: tl.constexpr, NUMBERS: tl.constexpr):  # noqa: ANN001, ANN202
     """A program's tile and its key head. Heads come next to each other: they read the same pieces of memory."""
     tile = tiles + (tl.program_id(0) // K) * NUMBERS
-    first, num_queries, num_keys = tl.load(tile), tl.load(tile + 2), tl.load(tile + 4)
+    first, num_queries, num_keys, before = tl.load(tile), tl.load(tile + 2), tl.load(tile + 4), tl.load(tile + 6)
     query_start, key_start = tl.load(tile + 1).to(tl.int64), tl.load(tile + 3).to(tl.int64)
-    return first, query_start, num_queries, key_start, num_keys, tl.program_id(0) % K
+    return first, query_start, num_queries, key_start, num_keys, before, tl.program_id(0) % K
 
 
 @triton.jit
@@ -254,13 +257,14 @@ def _see(  # noqa: ANN202
     for start in range(begin, end, BLOCK_N):
         key_N = start + tl.arange(0, BLOCK_N)
         key_ND = _load(key, key_N * KEY_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
-        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
+        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee")
         if not ALL:
             score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
         value_ND = _load(value, key_N * VALUE_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
         # Never minus infinity: the first key is seen by all.
-        now_M = tl.maximum(most_M, tl.max(score_MN, 1))
-        weight_MN = tl.exp2(score_MN - now_M[:, None])
+        now_M = tl.maximum(most_M, tl.max(score_MN, 1) * scale)
+        # Scaled here and not above: so it is one instruction with the difference.
+        weight_MN = tl.exp2(score_MN * scale - now_M[:, None])
         fade_M = tl.exp2(most_M - now_M)
         sum_M = sum_M * fade_M + tl.sum(weight_MN, 1)
         out_MD = tl.dot(weight_MN.to(value_ND.dtype), value_ND, out_MD * fade_M[:, None], input_precision="ieee")
@@ -277,7 +281,7 @@ def _attend(  # noqa: ANN202
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """Queries are turned here, since each belongs to one program; keys are read by many, and come turned."""
-    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    first, query_start, num_queries, key_start, num_keys, before, head = _read_tile(tiles, K, NUMBERS)
     row_M = first + tl.arange(0, BLOCK_M)
     inside_M = row_M < num_queries * G
     token_M, head_M = row_M // G, row_M % G
@@ -290,7 +294,6 @@ def _attend(  # noqa: ANN202
     _store(query + out_start, out_place_M, inside_M, query_MD, D, BLOCK_D)
     key += key_start * KEY_STRIDE + head * D
     value += key_start * VALUE_STRIDE + head * D
-    before = num_keys - num_queries
     last_M = token_M + before
     most_M = tl.full([BLOCK_M], float("-inf"), tl.float32)
     sum_M = tl.zeros([BLOCK_M], tl.float32)
@@ -341,7 +344,7 @@ def _back_to_queries(  # noqa: ANN202
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """Also leaves behind a mark of each row for the way to the keys."""
-    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    first, query_start, num_queries, key_start, num_keys, before, head = _read_tile(tiles, K, NUMBERS)
     row_M = first + tl.arange(0, BLOCK_M)
     inside_M = row_M < num_queries * G
     token_M, head_M = row_M // G, row_M % G
@@ -359,7 +362,6 @@ def _back_to_queries(  # noqa: ANN202
     tl.store(marks + rows + row_M, mark_M, mask=inside_M)
     key += key_start * KEY_STRIDE + head * D
     value += key_start * VALUE_STRIDE + head * D
-    before = num_keys - num_queries
     last_M = token_M + before
     clear = (first // G + before + 1) // BLOCK_N * BLOCK_N  # keys before this one are seen by all
     end = (tl.minimum(first + BLOCK_M, num_queries * G) - 1) // G + before + 1
@@ -422,7 +424,7 @@ def _back_to_keys(  # noqa: ANN202
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    first, query_start, num_queries, key_start, num_keys, head = _read_tile(tiles, K, NUMBERS)
+    first, query_start, num_queries, key_start, num_keys, before, head = _read_tile(tiles, K, NUMBERS)
     key_N = first + tl.arange(0, BLOCK_N)
     inside_N = key_N < num_keys
     key_ND = _load(key + key_start * KEY_STRIDE + head * D, key_N * KEY_STRIDE, inside_N, D, BLOCK_D, False)
@@ -430,11 +432,10 @@ def _back_to_keys(  # noqa: ANN202
     query += query_start * QUERY_STRIDE + head * (G * D)
     grad += query_start * GRAD_STRIDE + head * (G * D)
     marks += (head * num_tokens + query_start) * G
-    before = num_keys - num_queries
     num_rows = num_queries * G
     # Rows are cut into blocks from the last one on: so only the first block may hold rows that are none, and those that
     # see all keys, which are most, are read without a question. These begin with the row of the last key's own token.
-    begin = tl.maximum(first - before, 0) * G  # the first row that sees any of these keys
+    begin = tl.minimum(tl.maximum(first - before, 0) * G, num_rows)  # the first row that sees any of these keys
     clear = tl.minimum(tl.maximum(tl.minimum(first + BLOCK_N, num_keys) - 1 - before, 0) * G, num_rows)
     begin = num_rows - (num_rows - begin + BLOCK_M - 1) // BLOCK_M * BLOCK_M
     clear = num_rows - (num_rows - clear) // BLOCK_M * BLOCK_M
@@ -449,16 +450,14 @@ def _back_to_keys(  # noqa: ANN202
         scale_of_2, key_grad_ND, value_grad_ND, G, D, BLOCK_D, BLOCK_M, True,
     )  # fmt: skip
     # Those that other calls see too are still to be added up; the others have their token in this call.
-    alone = tl.load(tiles + (tl.program_id(0) // K) * NUMBERS + 5)
+    tile = tiles + (tl.program_id(0) // K) * NUMBERS
+    alone, origin = tl.load(tile + 5), tl.load(tile + 7).to(tl.int64)
     shared_N, own_N = inside_N & (key_N < alone), inside_N & (key_N >= alone)
     start = key_start * (K * D) + head * D
     key_grad_ND *= scale
     _store(key_grad + start, key_N * (K * D), shared_N, key_grad_ND, D, BLOCK_D)
     _store(value_grad + start, key_N * (K * D), shared_N, value_grad_ND, D, BLOCK_D)
-    token_N = key_N - before
-    into += query_start * INTO_STRIDE + (K * G + head) * D
-    start = query_start * (D // 2)
-    _store_turned_back(
-        into, token_N * INTO_STRIDE, own_N, key_grad_ND, cos + start, sin + start, token_N, D, BLOCK_D
-    )  # fmt: skip
-    _store(into + K * D, token_N * INTO_STRIDE, own_N, value_grad_ND, D, BLOCK_D)
+    into += origin * INTO_STRIDE + head * D
+    angle = origin * (D // 2)
+    _store_turned_back(into, key_N * INTO_STRIDE, own_N, key_grad_ND, cos + angle, sin + angle, key_N, D, BLOCK_D)
+    _store(into + K * D, key_N * INTO_STRIDE, own_N, value_grad_ND, D, BLOCK_D)

@@ -46,6 +46,9 @@ class Batch:
     """The action tokens."""
     state_N: Tensor
     """Where in the row the states stand from which they are predicted: one token before each."""
+    asked: tuple[tuple[int, int], ...]
+    """Of the tokens that each call adds the first whose state is asked for, and the one behind the last. What lies
+    between them is asked for too, but where an odd order lets a prompt end inside the one before it."""
     place_S: Tensor | None = None
     """Where in the row the tokens of each whole call stand; none where nothing is shared."""
     idle: bool = False
@@ -133,6 +136,7 @@ def make_batch(calls: Sequence[Call], rows: Sequence[int], *, share: bool = Fals
         states.append(path[len(call.prompt_ids) - 1 : -1])
         last, filled = call.prompt_ids, filled + size
     bounds, whole_bounds = ((0, *accumulate(map(len, parts))) for parts in (added, placed))
+    state_N = _row(states)
     return Batch(
         rows=tuple(rows),
         bounds=bounds,
@@ -140,9 +144,21 @@ def make_batch(calls: Sequence[Call], rows: Sequence[int], *, share: bool = Fals
         id_T=_row(added),
         position_T=_row(positions),
         target_N=_row([_numbers(calls[row].action_ids) for row in rows]),
-        state_N=_row(states),
+        state_N=state_N,
+        asked=_asked(bounds, state_N.numpy()),
         place_S=_row(placed) if whole_bounds != bounds else None,
     )
+
+
+def _asked(bounds: tuple[int, ...], state_N: NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """From the first of these places to behind the last one, in the part of the row that each call has added."""
+    owner_N = np.searchsorted(bounds, state_N, side="right") - 1
+    first_C, behind_C = np.array(bounds[1:]), np.array(bounds[:-1])
+    np.minimum.at(first_C, owner_N, state_N)
+    np.maximum.at(behind_C, owner_N, state_N + 1)
+    empty_C = first_C > behind_C  # a call that adds nothing, or nothing that is asked for
+    first_C[empty_C] = behind_C[empty_C]
+    return tuple(zip(first_C.tolist(), behind_C.tolist(), strict=True))
 
 
 def _numbers(ids: tuple[int, ...]) -> NDArray[np.int64]:

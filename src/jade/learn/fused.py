@@ -5,10 +5,10 @@ attention made for short calls, and six kernels for all that lies between; its w
 a step. What it says and teaches is what the lean layers say and teach, but for rounding. Layers of another kind stay as
 they are, and so does all of this on a CPU.
 
-Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, N = its action tokens, H = hidden width,
-F = feed-forward width, X = heads of queries, keys and values together, A and K = query and key-value heads, D = head
-width, E = half of it, G = query heads of a key-value head; O and I = a product's outputs and inputs, R = the ranks of
-its adapters together.
+Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, N = its action tokens, Q = tokens that a
+layer is asked for: in the last one some, in the others all of the row; H = hidden width, F = feed-forward width,
+X = heads of queries, keys and values together, A and K = query and key-value heads, D = head width, E = half of it,
+G = query heads of a key-value head; O and I = a product's outputs and inputs, R = the ranks of its adapters together.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from jade.backbone.local_fused import is_known_kind
-from jade.learn.batches import Batch
+from jade.learn.batches import Batch, send
 from jade.learn.lean import LeanAdapter, LeanAttention, LeanNorm
 from jade.learn.merged import GAINS, PRODUCTS, Merged, Stack
-from jade.learn.tiles import Tiles, plan_tiles
+from jade.learn.tiles import Tiles, count_up, plan_tiles
 
 DEVICES = ("cuda",)
 """Where this is worth it."""
@@ -52,13 +53,39 @@ class Shape:
         return cls(heads, keys, look.head_dim, look.scaling, layer.input_layernorm.variance_epsilon)
 
 
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The tokens of a row that look at the others: all of them, or some."""
+
+    tiles: Tiles
+    angles: tuple[Tensor, Tensor]
+    token_Q: Tensor | None = None
+    """Which of the row's these are, where they are not all."""
+
+    def of(self, row_T: Tensor) -> Tensor:
+        return row_T if self.token_Q is None else row_T.index_select(0, self.token_Q)
+
+    def spread(self, some_Q: Tensor, num: int) -> Tensor:
+        """Over a row of so many tokens, with zeros where there are none of these."""
+        if self.token_Q is None:
+            return some_Q
+        return some_Q.new_zeros(num, *some_Q.shape[1:]).index_copy_(0, self.token_Q, some_Q)
+
+
 class Row:
     """A packed row, as all layers see it."""
 
-    def __init__(self, tiles: Tiles, place_S: Tensor | None, cos_TE: Tensor, sin_TE: Tensor) -> None:
-        self.tiles = tiles
+    def __init__(self, everyone: Queries, asked: Queries, place_S: Tensor | None, place_N: Tensor) -> None:
+        self.everyone = everyone
+        self.asked = asked
+        """Those that the last layer is asked for: behind its attention tokens no longer meet."""
         self.place_S = place_S
-        self.angles = cos_TE, sin_TE
+        self.place_N = place_N
+        """Where among these the states of the action tokens stand."""
+
+    @property
+    def angles(self) -> tuple[Tensor, Tensor]:
+        return self.everyone.angles
 
     @cached_property
     def calls(self) -> tuple[Tensor, Tensor]:
@@ -106,8 +133,9 @@ class FusedTrunk:
         # Adapters learn although nothing that comes in does.
         anchor = torch.empty(0, device=stream_TH.device, requires_grad=torch.is_grad_enabled() and merged.learns)
         kernels, attention = load_kernels(), load_attention()
-        layers = [_Layer(kernels, attention, merged, number, self._shape, row) for number in range(len(trunk.layers))]
-        sum_NH = _Layers.apply(anchor, stream_TH, batch.state_N, layers)  # type: ignore[no-untyped-call]
+        whose = [*[row.everyone] * (len(trunk.layers) - 1), row.asked]
+        layers = [_Layer(kernels, attention, merged, at, self._shape, row, queries) for at, queries in enumerate(whose)]
+        sum_NH = _Layers.apply(anchor, stream_TH, row.place_N, layers)  # type: ignore[no-untyped-call]
         state_NH: Tensor = trunk.norm(sum_NH)
         return state_NH
 
@@ -121,11 +149,18 @@ class FusedTrunk:
 
     @torch.no_grad()
     def _row(self, batch: Batch, stream_TH: Tensor) -> Row:
+        device, group = stream_TH.device, self._shape.num_heads // self._shape.num_keys
         both = self.trunk.rotary_emb(stream_TH[None], position_ids=batch.position_T[None])
         cos_TE, sin_TE = (whole[0, :, : self._shape.size // 2].contiguous() for whole in both)
-        group = self._shape.num_heads // self._shape.num_keys
-        tiles = plan_tiles(batch.bounds, batch.whole_bounds, group, stream_TH.device)
-        return Row(tiles, batch.place_S, cos_TE, sin_TE)
+        first_C, behind_C = np.array(batch.asked).T
+        token_Q = send(torch.from_numpy(count_up(first_C, behind_C - first_C)), device)
+        number_T = torch.zeros_like(batch.id_T)
+        number_T[token_Q] = torch.arange(len(token_Q), device=device)
+        bounds = batch.bounds, batch.whole_bounds
+        everyone = Queries(plan_tiles(*bounds, group, device), (cos_TE, sin_TE))
+        some = plan_tiles(*bounds, group, device, asked=batch.asked)
+        asked = Queries(some, (cos_TE.index_select(0, token_Q), sin_TE.index_select(0, token_Q)), token_Q)
+        return Row(everyone, asked, batch.place_S, number_T[batch.state_N])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +173,7 @@ class _Layer:
     number: int
     shape: Shape
     row: Row
+    queries: Queries
 
     def weight(self, name: str) -> Tensor:
         return self.merged.get(name, self.number)
@@ -160,6 +196,14 @@ class _Layer:
         _, aside_OI = self.merged.get_beside(name, self.number)
         input_grad_TI, above_TR = (grad_TO @ aside_OI).split_with_sizes((low.num_inputs, low.num_ranks), 1)
         return input_grad_TI, above_TR
+
+    def above(self, name: str, grad_TO: Tensor) -> Tensor | None:
+        """The second alone, where no gradient at the input is asked for."""
+        low = self.merged.get_low(name)
+        if low is None:
+            return None
+        _, aside_OI = self.merged.get_beside(name, self.number)
+        return grad_TO @ aside_OI[:, low.num_inputs :]
 
     def learn(
         self, name: str, grad_TO: Tensor, input_TI: Tensor | None, low_TR: Tensor | None, above_TR: Tensor | None
@@ -198,20 +242,26 @@ class _Layer:
         key_SKD, value_SKD = both_SXD.split_with_sizes((num_keys, num_keys), 1)
         return first_TAD, key_SKD, value_SKD
 
-    def seen_back(self, out_grad_TAD: Tensor, seen: _Seen) -> Tensor:
+    def seen_back(self, out_grad_QAD: Tensor, seen: _Seen) -> Tensor:
         """The gradient at queries, keys and values side by side, as they were before they were turned."""
-        row, num_heads, num_others = self.row, self.shape.num_heads, 2 * self.shape.num_keys
-        into_TXD = out_grad_TAD.new_empty(len(out_grad_TAD), num_heads + num_others, self.shape.size)
+        row, queries, num_heads = self.row, self.queries, self.shape.num_heads
+        into_TXD = out_grad_QAD.new_empty(len(seen.x_TH), num_heads + 2 * self.shape.num_keys, self.shape.size)
+        query_into_TAD, others_into_TXD = into_TXD.split_with_sizes((num_heads, 2 * self.shape.num_keys), 1)
+        query_into_QAD = query_into_TAD if queries.token_Q is None else torch.empty_like(seen.query_QAD)
         shared = self.attention.attend_back(
-            out_grad_TAD,
-            *(seen.query_TAD, seen.key_SKD, seen.value_SKD, seen.out_TAD, seen.log_sum_KTG),
+            out_grad_QAD,
+            *(seen.query_QAD, seen.key_SKD, seen.value_SKD, seen.out_QAD, seen.log_sum_KQG),
+            queries.angles,
             row.angles,
-            row.tiles,
+            queries.tiles,
             self.shape.scale,
-            into_TXD,
+            query_into_QAD,
+            others_into_TXD,
         )
-        if len(row.tiles.shared_U):
-            self.kernels.collect(*shared, *row.angles, row.tiles.shared_U, row.calls, into_TXD[:, num_heads:])
+        if queries.token_Q is not None:
+            query_into_TAD.zero_().index_copy_(0, queries.token_Q, query_into_QAD)
+        if len(queries.tiles.shared_U):
+            self.kernels.collect(*shared, *row.angles, queries.tiles.shared_U, row.calls, others_into_TXD)
         return into_TXD
 
     def gated_back(self, grad_TF: Tensor, both_TF: Tensor, above_TR: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -227,28 +277,32 @@ class _Layer:
         return back
 
     def attend(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Seen]:
-        """The first half: the last layer's addition is made, and attention's own goes to the next half."""
+        """The first half: the last layer's addition is made, and attention's own goes to the next half, both for those
+        who look."""
         x_TH, normed_TH = self.norm("input_gain", x_TH, delta_TH)
         heads_TX, normed_low_TR = self.times("qkv", normed_TH)
         first_TAD, key_SKD, value_SKD = self.split(heads_TX)
-        out_TAD, log_sum_KTG, query_TAD = self.attention.attend(
-            first_TAD, key_SKD, value_SKD, self.row.angles, self.row.tiles, self.shape.scale
+        out_QAD, log_sum_KQG, query_QAD = self.attention.attend(
+            self.queries.of(first_TAD), key_SKD, value_SKD, self.queries.angles, self.queries.tiles, self.shape.scale
         )
-        delta_TH, out_low_TR = self.times("output", out_TAD.view(len(out_TAD), -1))
-        seen = query_TAD, key_SKD, value_SKD, out_TAD, log_sum_KTG
-        return x_TH, delta_TH, _Seen(x_TH, normed_TH, _alone(normed_low_TR), *seen, _alone(out_low_TR))
+        delta_QH, out_low_QR = self.times("output", out_QAD.view(len(out_QAD), -1))
+        seen = query_QAD, key_SKD, value_SKD, out_QAD, log_sum_KQG
+        kept = _Seen(x_TH, normed_TH, _alone(normed_low_TR), *seen, _alone(out_low_QR))
+        return self.queries.of(x_TH), delta_QH, kept
 
-    def attend_back(self, grad_TH: Tensor, seen: _Seen, *, goes_on: bool) -> Tensor | None:
+    def attend_back(self, grad_QH: Tensor, seen: _Seen, *, goes_on: bool) -> Tensor | None:
         """The gradient at what came in, if it goes on from here."""
-        num = len(grad_TH)
-        out_grad_TX, above_TR = self.times_back("output", grad_TH)
-        self.learn("output", grad_TH, seen.out_TAD.view(num, -1), seen.out_low_TR, above_TR)
-        heads_grad_TX = self.seen_back(out_grad_TX.view(num, -1, self.shape.size), seen).view(num, -1)
+        num, num_looking = len(seen.x_TH), len(grad_QH)
+        out_grad_QX, above_QR = self.times_back("output", grad_QH)
+        self.learn("output", grad_QH, seen.out_QAD.view(num_looking, -1), seen.out_low_QR, above_QR)
+        heads_grad_TX = self.seen_back(out_grad_QX.view(num_looking, -1, self.shape.size), seen).view(num, -1)
+        if not (goes_on or self.merged.wants("input_gain")):  # the first layer, over embeddings that are frozen
+            above_TR = self.above("qkv", heads_grad_TX)
+            self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
+            return None
         normed_grad_TH, above_TR = self.times_back("qkv", heads_grad_TX)
         self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
-        if not (goes_on or self.merged.wants("input_gain")):  # the first layer, over embeddings that are frozen
-            return None
-        return self.norm_back("input_gain", normed_grad_TH, seen.x_TH, grad_TH)
+        return self.norm_back("input_gain", normed_grad_TH, seen.x_TH, self.queries.spread(grad_QH, num))
 
     def feed(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Fed]:
         """The second half: attention's addition is made, and the feed-forward part's own goes on."""
@@ -272,12 +326,12 @@ class _Seen(NamedTuple):
     x_TH: Tensor
     normed_TH: Tensor
     normed_low_TR: Tensor | None
-    query_TAD: Tensor
+    query_QAD: Tensor
     key_SKD: Tensor
     value_SKD: Tensor
-    out_TAD: Tensor
-    log_sum_KTG: Tensor
-    out_low_TR: Tensor | None
+    out_QAD: Tensor
+    log_sum_KQG: Tensor
+    out_low_QR: Tensor | None
 
 
 class _Fed(NamedTuple):
@@ -292,44 +346,38 @@ class _Fed(NamedTuple):
 
 class _Layers(torch.autograd.Function):
     """All layers, one behind the other. Between them flow the stream and what is still to be added to it: the gradient
-    at the one is that at the other. Behind the last attention tokens no longer meet, and only some are asked for."""
+    at the one is that at the other. The last one's tokens are only those that are asked for."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, stream_TH: Tensor, state_N: Tensor, layers: list[_Layer]) -> Tensor:
-        ctx.num, ctx.state_N, ctx.kept = len(stream_TH), state_N, []
+    def forward(ctx: Any, anchor: Tensor, stream_TH: Tensor, place_N: Tensor, layers: list[_Layer]) -> Tensor:
+        ctx.place_N, ctx.kept = place_N, []
         keeps = any(ctx.needs_input_grad)
-        x_TH = stream_TH
-        fed_TH: Tensor | None = None
+        x_QH = stream_TH
+        delta_QH: Tensor | None = None
         for layer in layers:
-            x_TH, seen_TH, seen = layer.attend(x_TH, fed_TH)
-            if layer is layers[-1]:
-                x_TH = x_TH.index_select(0, state_N) + seen_TH.index_select(0, state_N)
-            x_TH, fed_TH, fed = layer.feed(x_TH, None if layer is layers[-1] else seen_TH)
+            x_QH, delta_QH, seen = layer.attend(x_QH, delta_QH)
+            x_QH, delta_QH, fed = layer.feed(x_QH, delta_QH)
             if keeps:
                 ctx.kept.append((layer, seen, fed))
             del seen, fed  # who only looks on goes on without them
-        assert fed_TH is not None, "there are layers"
-        return x_TH + fed_TH
+        assert delta_QH is not None, "there are layers"
+        return (x_QH + delta_QH).index_select(0, place_N)
 
     @staticmethod
     def backward(ctx: Any, grad_NH: Tensor) -> tuple[None, Tensor | None, None, None]:
         kept: list[tuple[_Layer, _Seen, _Fed]] = ctx.kept
         assert kept, "what the layers kept is gone: there is one way back"
-        merged = kept[0][0].merged
-        layer, seen, fed = kept.pop()
-        grad_NH = layer.feed_back(grad_NH.contiguous(), fed)
+        merged, num_asked = kept[0][0].merged, len(kept[-1][2].x_TH)
         # Calls may share a token: its gradients are added up in float32.
-        total_TH = grad_NH.new_zeros((ctx.num, grad_NH.shape[1]), dtype=torch.float32)
-        grad_TH: Tensor | None = total_TH.index_add_(0, ctx.state_N, grad_NH.float()).to(grad_NH.dtype)
-        while grad_TH is not None:
-            grad_TH = layer.attend_back(grad_TH, seen, goes_on=bool(kept) or ctx.needs_input_grad[1])
-            if grad_TH is None or not kept:
-                break
+        total_QH = grad_NH.new_zeros((num_asked, grad_NH.shape[1]), dtype=torch.float32)
+        grad_QH: Tensor | None = total_QH.index_add_(0, ctx.place_N, grad_NH.float()).to(grad_NH.dtype)
+        while kept and grad_QH is not None:
             layer, seen, fed = kept.pop()  # what the last one kept is free from here on
-            grad_TH = layer.feed_back(grad_TH, fed)
+            goes_on = bool(kept) or ctx.needs_input_grad[1]
+            grad_QH = layer.attend_back(layer.feed_back(grad_QH, fed), seen, goes_on=goes_on)
         if not merged.held:
             merged.give_back()
-        return None, grad_TH if ctx.needs_input_grad[1] else None, None, None
+        return None, grad_QH if ctx.needs_input_grad[1] else None, None, None
 
 
 def _alone(low_TR: Tensor | None) -> Tensor | None:

@@ -26,10 +26,15 @@ from jade.learn.launch import Kernel
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
+NORM_NUMBERS, NORM_WARPS = 2560, 4
+NORM_BACK_NUMBERS, NORM_BACK_WARPS = 1280, 4
+"""Numbers of each tensor in a tile of whole rows, and the warps that work on it: what `benchmarks/norms.py` varies. A
+gain's gradient is added up over twice as many."""
 CALLS_AT_ONCE = 8
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
-"""What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens."""
+"""What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens. Of tokens
+twice as many where it has a processor for itself."""
 GATE_WIDTH, GATE_RANKS, GATE_TOKENS = 128, 64, 32
 """The same where a feed-forward part's gradients are made on the way; of ranks these are the most, and as many as the
 fast products take at least."""
@@ -44,10 +49,12 @@ PROGRAMS = 1024
 """Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
 
 
-def _tile(width: int) -> tuple[int, int]:
-    """Rows and columns of a tile that holds whole rows."""
-    block = _power_of_2(width)
-    return max(1, TILE // block), block
+def _tile(width: int, numbers: int) -> tuple[int, int, int]:
+    """Rows of a tile that holds whole rows, and its columns in two parts: blocks are powers of two, and two of them fit
+    a width that lies between more closely than one (576 is 512 and 64)."""
+    main = 1 << (width.bit_length() - 1)
+    rest = _power_of_2(width - main) if width > main else 0
+    return _power_of_2(max(1, numbers // (main + rest)) + 1) // 2, main, rest
 
 
 def _power_of_2(least: int) -> int:
@@ -63,48 +70,75 @@ def _num_parts(tiles: int, most: int, slots: int) -> int:
     return min(most, max(1, slots // tiles))
 
 
-def _num_warps(rows: int, block: int) -> int:
-    return 8 if rows * block > TILE else 4
-
-
 def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """x + delta, and its root-mean-square norm. Without a delta, x itself comes back.
 
     Tokens of a delta may be further apart than it is wide: here as below it may be a part of a product's output.
     """
     num, width = x_TH.shape
-    rows, block = _tile(width)
+    rows, main, rest = _tile(width, NORM_NUMBERS)
     sum_TH = x_TH if delta_TH is None else x_TH.new_empty(x_TH.shape)
     normed_TH = x_TH.new_empty(x_TH.shape)
     _add_norm(
         (_cdiv(num, rows),),
         (x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH),
         (num, eps),
-        (width, width if delta_TH is None else delta_TH.stride(0), rows, block, delta_TH is not None),
-        warps=_num_warps(rows, block),
+        (width, width if delta_TH is None else delta_TH.stride(0), rows, main, rest, delta_TH is not None),
+        warps=NORM_WARPS,
     )
     return sum_TH, normed_TH
+
+
+@triton.jit
+def _part(row, num, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    """The columns of one part of a tile, and where it holds anything."""
+    column = FIRST + tl.arange(0, BLOCK)[None, :]
+    inside = row < num
+    if FIRST + BLOCK > WIDTH:
+        inside = inside & (column < WIDTH)
+    return column, inside
+
+
+@triton.jit
+def _added(  # noqa: ANN202
+    x, delta, total, row, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
+    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
+    value = tl.load(x + row * WIDTH + column, mask=inside, other=0.0)
+    if ADDS:
+        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
+        value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
+        tl.store(total + row * WIDTH + column, value, mask=inside)
+    return value.to(tl.float32)
+
+
+@triton.jit
+def _store_scaled(  # noqa: ANN202
+    normed, gain, wide, row, num, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
+    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    tl.store(normed + row * WIDTH + column, wide * scale, mask=inside)
 
 
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _add_norm(  # noqa: ANN202
     x, delta, gain, total, normed, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr,
+    ADDS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, BLOCK)[None, :]
-    inside = (row < num) & (column < WIDTH)
-    place = row * WIDTH + column
-    value = tl.load(x + place, mask=inside, other=0.0)
-    if ADDS:
-        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
-        value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
-        tl.store(total + place, value, mask=inside)
-    wide = value.to(tl.float32)
-    wide = wide * tl.rsqrt(tl.sum(wide * wide, axis=1, keep_dims=True) / WIDTH + eps)
-    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
-    tl.store(normed + place, wide * scale, mask=inside)
+    main = _added(x, delta, total, row, num, WIDTH, STRIDE, 0, MAIN, ADDS)
+    power = tl.sum(main * main, axis=1, keep_dims=True)
+    if REST > 0:
+        rest = _added(x, delta, total, row, num, WIDTH, STRIDE, MAIN, REST, ADDS)
+        power += tl.sum(rest * rest, axis=1, keep_dims=True)
+    spread = tl.rsqrt(power / WIDTH + eps)
+    _store_scaled(normed, gain, main * spread, row, num, WIDTH, 0, MAIN)
+    if REST > 0:
+        _store_scaled(normed, gain, rest * spread, row, num, WIDTH, MAIN, REST)
 
 
 def norm_back(
@@ -112,9 +146,7 @@ def norm_back(
 ) -> tuple[Tensor, Tensor | None]:
     """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
     num, width = x_TH.shape
-    rows, block = _tile(width)
-    # Of half as many rows twice as many programs are at work, and there is no need that they are few.
-    rows = rows if with_gain else max(1, rows // 2)
+    rows, main, rest = _tile(width, NORM_BACK_NUMBERS * (2 if with_gain else 1))
     num_programs = min(PROGRAMS, _cdiv(num, rows)) if with_gain else _cdiv(num, rows)
     out_TH = x_TH.new_empty(x_TH.shape)
     part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
@@ -122,39 +154,86 @@ def norm_back(
         (num_programs,),
         (grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH),
         (num, eps),
-        (width, grad_TH.stride(0), rows, block, with_gain),
-        warps=_num_warps(rows, block),
+        (width, grad_TH.stride(0), rows, main, rest, with_gain),
+        warps=NORM_BACK_WARPS,
     )
     return out_TH, part_PH.sum(0) if with_gain else None
+
+
+@triton.jit
+def _load_back(  # noqa: ANN202
+    grad, x, past, row, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """What came into a norm, the gradient at what came out, and what flows past it."""
+    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
+    value = tl.load(x + row * WIDTH + column, mask=inside, other=0.0).to(tl.float32)
+    above = tl.load(grad + row * STRIDE + column, mask=inside, other=0.0).to(tl.float32)
+    return value, above, tl.load(past + row * WIDTH + column, mask=inside, other=0.0)
+
+
+@triton.jit
+def _store_back(  # noqa: ANN202
+    out, value, above, aside, along, spread, row, num,  # noqa: ANN001
+    WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
+    found = aside.to(tl.float32) + spread * (above - value * along)
+    tl.store(out + row * WIDTH + column, found, mask=inside)
+
+
+@triton.jit
+def _load_gain(gain, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    column = FIRST + tl.arange(0, BLOCK)[None, :]
+    return tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store_part(part, of_gain, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    column = FIRST + tl.arange(0, BLOCK)
+    tl.store(part + tl.program_id(0) * WIDTH + column, tl.sum(of_gain, axis=0), mask=column < WIDTH)
 
 
 @Kernel
 @triton.jit(do_not_specialize=["num"])
 def _norm_back(  # noqa: ANN202
     grad, x, gain, past, out, part, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WITH_GAIN: tl.constexpr,
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr,
+    WITH_GAIN: tl.constexpr,
 ):  # fmt: skip
     """Programs go through the rows in strides, so that a gain's gradient has few partial sums."""
-    column = tl.arange(0, BLOCK)[None, :]
-    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
-    of_gain = tl.zeros([ROWS, BLOCK], tl.float32)
+    scale = _load_gain(gain, WIDTH, 0, MAIN)
+    of_gain = tl.zeros([ROWS, MAIN], tl.float32)
+    if REST > 0:
+        rest_scale = _load_gain(gain, WIDTH, MAIN, REST)
+        rest_of_gain = tl.zeros([ROWS, REST], tl.float32)
     for first in range(tl.program_id(0) * ROWS, num, tl.num_programs(0) * ROWS):
         row = (first + tl.arange(0, ROWS)[:, None]).to(tl.int64)
-        inside = (row < num) & (column < WIDTH)
-        place = row * WIDTH + column
-        value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-        above = tl.load(grad + row * STRIDE + column, mask=inside, other=0.0).to(tl.float32)
-        aside = tl.load(past + place, mask=inside, other=0.0).to(tl.float32)
-        spread = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / WIDTH + eps)
+        value, above, aside = _load_back(grad, x, past, row, num, WIDTH, STRIDE, 0, MAIN)
+        power = tl.sum(value * value, axis=1, keep_dims=True)
+        if REST > 0:
+            rest_value, rest_above, rest_aside = _load_back(grad, x, past, row, num, WIDTH, STRIDE, MAIN, REST)
+            power += tl.sum(rest_value * rest_value, axis=1, keep_dims=True)
+        spread = tl.rsqrt(power / WIDTH + eps)
         value = value * spread
         if WITH_GAIN:
             of_gain += above * value
         above = above * scale
-        along = tl.sum(above * value, axis=1, keep_dims=True) / WIDTH
-        tl.store(out + place, aside + spread * (above - value * along), mask=inside)
+        along = tl.sum(above * value, axis=1, keep_dims=True)
+        if REST > 0:
+            rest_value = rest_value * spread
+            if WITH_GAIN:
+                rest_of_gain += rest_above * rest_value
+            rest_above = rest_above * rest_scale
+            along += tl.sum(rest_above * rest_value, axis=1, keep_dims=True)
+        along = along / WIDTH
+        _store_back(out, value, above, aside, along, spread, row, num, WIDTH, 0, MAIN)
+        if REST > 0:
+            _store_back(out, rest_value, rest_above, rest_aside, along, spread, row, num, WIDTH, MAIN, REST)
     if WITH_GAIN:
-        column_1 = tl.arange(0, BLOCK)
-        tl.store(part + tl.program_id(0) * WIDTH + column_1, tl.sum(of_gain, axis=0), mask=column_1 < WIDTH)
+        _store_part(part, of_gain, WIDTH, 0, MAIN)
+        if REST > 0:
+            _store_part(part, rest_of_gain, WIDTH, MAIN, REST)
 
 
 def gated(both_TF: Tensor) -> Tensor:
@@ -423,15 +502,16 @@ def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor | None, above
     tiles = _cdiv(num_outputs, LEARN_WIDTH) + (0 if input_TI is None else _cdiv(num_inputs, LEARN_WIDTH))
     tiles *= _cdiv(num_ranks, ranks)
     input_TI = grad_TO if input_TI is None else input_TI  # no program reads it
+    alone = ranks > 64
     _add_low_rank(
-        (tiles, _num_parts(tiles, parts, SLOTS // 2 if ranks > 64 else SLOTS)),
+        (tiles, _num_parts(tiles, parts, SLOTS // 2 if alone else SLOTS)),
         (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
         (num,),
         (
             *(one.stride(0) for one in (grad_TO, low_TN, input_TI, above_TN)),
-            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, LEARN_TOKENS),
+            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, LEARN_TOKENS * (2 if alone else 1)),
         ),
-        warps=8 if ranks > 64 else 4,
+        warps=8 if alone else 4,
     )
 
 

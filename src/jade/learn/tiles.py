@@ -4,6 +4,9 @@ A call's queries are counted by row: a row is one token of one of the query head
 of a token follow each other. So a tile holds the tokens of all these heads, keys are read once for all of them, and
 short calls leave less of a tile empty. Tiles are planned on the host, once for all layers, and sent in one piece.
 
+Behind the last layer's attention only some tokens are asked for: its queries are those alone, one call's behind the
+other's, while its keys are all.
+
 Shapes: P = tiles of a kind, I = numbers that describe one, C = calls, U = tokens that several calls see.
 """
 
@@ -21,9 +24,11 @@ from jade.backbone.local_blocks import Blocks
 from jade.learn.batches import send
 
 NUMBERS = 8
-"""Numbers a tile is described by: its first row or key, where its call's queries start and how many they are, the same
-of its keys, and the first of these that no other call sees. The rest is empty: so each description begins where the
-memory is aligned, and no kernel is compiled again because another batch has its descriptions elsewhere."""
+"""Numbers a tile is described by: its first row or key, and what there is to know of its call (`calls_of`). They are as
+many as to let each description begin where the memory is aligned: so no kernel is compiled again because another batch
+has its descriptions elsewhere."""
+Spans = Sequence[tuple[int, int]]
+"""A first token and the one behind the last, for each call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +52,8 @@ CHOICE = Choice(
 class Tiles:
     """The tiles of a row, for each kernel in the order in which they are to start."""
 
-    bounds: tuple[int, ...]
-    whole_bounds: tuple[int, ...]
+    calls_CI: NDArray[np.int64]
+    """What the tiles of each call know of it."""
     group: int
     """Query heads that share a key head."""
     choice: Choice
@@ -66,48 +71,69 @@ def plan_tiles(
     group: int,
     device: torch.device,
     choice: Choice = CHOICE,
+    asked: Spans | None = None,
 ) -> Tiles:
-    """Bounds are those of the calls, as queries and, with what they share, as keys."""
-    starts = np.array([bounds, whole_bounds])
-    sizes = np.diff(starts)
+    """Bounds are those of the calls, as queries and, with what they share, as keys. Where only some of the row's tokens
+    are asked for, these alone are queries."""
+    calls_CI = calls_of(bounds, whole_bounds, asked)
     # Long calls start first, so that no long one is left over when all the others are done. The tiles of a call stay
     # together: they read the same keys, which then still are near.
-    order_C = np.argsort(-sizes[1], kind="stable")
-    query_start_C, key_start_C = starts[:, :-1][:, order_C]
-    num_queries_C, num_keys_C = sizes[:, order_C]
-    before_C = sizes[1] - sizes[0]
-    after_C = np.append(before_C[1:], 0)
-    alone_C = np.maximum(before_C, after_C)
-    calls = query_start_C, num_queries_C, key_start_C, num_keys_C, alone_C[order_C]
+    sorted_CI = calls_CI[np.argsort(-calls_CI[:, 3], kind="stable")]
+    num_rows_C, num_keys_C = sorted_CI[:, 1] * group, sorted_CI[:, 3]
     tables = [
         # The last queries see most keys, and the first keys are seen by most queries.
-        _describe(calls, num_queries_C * group, choice.forward.rows, last_first=True),
-        _describe(calls, num_queries_C * group, choice.to_queries.rows, last_first=True),
-        _describe(calls, num_keys_C, choice.to_keys.keys, last_first=False),
+        _describe(sorted_CI, num_rows_C, choice.forward.rows, last_first=True),
+        _describe(sorted_CI, num_rows_C, choice.to_queries.rows, last_first=True),
+        _describe(sorted_CI, num_keys_C, choice.to_keys.keys, last_first=False),
     ]
-    shared_U = _count_up(starts[0, :-1], np.clip(after_C - before_C, 0, sizes[0]))
+    before_C, after_C = _shared(bounds, whole_bounds)
+    shared_U = count_up(np.array(bounds[:-1]), np.clip(after_C - before_C, 0, np.diff(bounds)))
     tables.append(np.pad(shared_U, (0, -len(shared_U) % NUMBERS)).astype(np.int32).reshape(-1, NUMBERS))
     parts = send(torch.from_numpy(np.concatenate(tables)), device).split([len(table) for table in tables])
     forward_PI, to_queries_PI, to_keys_PI, shared = parts
     shared = shared.view(-1)[: len(shared_U)]
-    return Tiles(bounds, whole_bounds, group, choice, forward_PI, to_queries_PI, to_keys_PI, shared)
+    return Tiles(calls_CI, group, choice, forward_PI, to_queries_PI, to_keys_PI, shared)
+
+
+def calls_of(bounds: tuple[int, ...], whole_bounds: tuple[int, ...], asked: Spans | None = None) -> NDArray[np.int64]:
+    """Of each call where its queries start and how many they are, the same of its keys, the first of these that no
+    other call sees, how many come before the first query's own, and where in the row its first key's token would stand,
+    were it the call's own: the others follow it, and those that are its own do stand there."""
+    starts = np.array([bounds, whole_bounds])
+    num_added_C, num_keys_C = np.diff(starts)
+    before_C, after_C = _shared(bounds, whole_bounds)
+    origin_C = starts[0, :-1] - before_C
+    query_start_C, num_queries_C, ahead_C = starts[0, :-1], num_added_C, before_C
+    if asked is not None:
+        first_C, behind_C = np.array(asked).reshape(-1, 2).T
+        num_queries_C = behind_C - first_C
+        query_start_C, ahead_C = num_queries_C.cumsum() - num_queries_C, first_C - origin_C
+    alone_C = np.maximum(before_C, after_C)
+    columns = query_start_C, num_queries_C, starts[1, :-1], num_keys_C, alone_C, ahead_C, origin_C
+    return np.stack(columns, 1)
+
+
+def _shared(bounds: tuple[int, ...], whole_bounds: tuple[int, ...]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many tokens each call shares with the one before it, and with the one behind it."""
+    before_C = np.diff(whole_bounds) - np.diff(bounds)
+    return before_C, np.append(before_C[1:], 0)
 
 
 def _describe(
-    calls: Sequence[NDArray[np.int64]], size_C: NDArray[np.int64], block: int, *, last_first: bool
+    calls_CI: NDArray[np.int64], size_C: NDArray[np.int64], block: int, *, last_first: bool
 ) -> NDArray[np.int32]:
     """Calls of these sizes, cut into blocks."""
     num_C = -(-size_C // block)
     call_P = np.repeat(np.arange(len(size_C)), num_C)
-    number_P = _count_up(np.zeros_like(num_C), num_C)
+    number_P = count_up(np.zeros_like(num_C), num_C)
     if last_first:
         number_P = num_C[call_P] - 1 - number_P
-    table_PI = np.zeros((len(call_P), NUMBERS), np.int32)
-    for column, numbers_P in enumerate((number_P * block, *(numbers_C[call_P] for numbers_C in calls))):
-        table_PI[:, column] = numbers_P
+    table_PI = np.empty((len(call_P), NUMBERS), np.int32)
+    table_PI[:, 0] = number_P * block
+    table_PI[:, 1:] = calls_CI[call_P]
     return table_PI
 
 
-def _count_up(start_C: NDArray[np.int64], num_C: NDArray[np.int64]) -> NDArray[np.int64]:
+def count_up(start_C: NDArray[np.int64], num_C: NDArray[np.int64]) -> NDArray[np.int64]:
     """So many numbers from each start on, one behind the other."""
     return np.arange(num_C.sum()) + np.repeat(start_C - (num_C.cumsum() - num_C), num_C)
