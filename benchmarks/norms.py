@@ -1,10 +1,10 @@
-"""How long a learning layer's norms take, with several tiles.
+"""How long a norm's way back takes in a layer that learns, with several tiles.
 
     python benchmarks/norms.py [--tokens 180000] [--width 576]
 
-On a GPU only, within half a minute, most of it compiling. For each number of numbers that a program takes at once and
-each number of warps: milliseconds of a launch and the share of the memory's bandwidth, forward and backward. What is
-varied are the constants of `jade/learn/kernels.py`, which should say what is fastest.
+On a GPU only, within half a minute, most of it compiling. For each number of rows that a program takes at once and each
+number of warps: milliseconds of a launch and the share of the memory's bandwidth; before them the forward kernel's.
+What is varied are the constants of `jade/learn/kernels.py`, which should say what is fastest.
 """
 
 from __future__ import annotations
@@ -41,22 +41,18 @@ def main() -> None:
     x_TH, past_TH, gain_H = some(num, width), some(num, width), some(1, width)[0]
     beside_TH = some(num, width + BESIDE)[:, :width]
     floor = 1000 * 4 * 2 * num * width / BANDWIDTH
-    ways = {
-        "forward": ("NORM", lambda: kernels.add_norm(x_TH, beside_TH, gain_H, 1e-5)),
-        "backward": ("NORM_BACK", lambda: kernels.norm_back(beside_TH, x_TH, gain_H, past_TH, 1e-5, with_gain=False)),
-    }
-    for way, (constant, work) in ways.items():
-        set_now = {name: getattr(kernels, name) for name in (f"{constant}_NUMBERS", f"{constant}_WARPS")}
-        found = [{"way": way, **set_now, "milliseconds": round(milliseconds_of(work), 4), "set": True}]
-        for rows, warps in product(ROWS, WARPS):
-            wanted = {f"{constant}_NUMBERS": rows * width, f"{constant}_WARPS": warps}
-            for name, value in wanted.items():
-                setattr(kernels, name, value)
-            found.append({"way": way, **wanted, "milliseconds": round(milliseconds_of(work), 4)})
-        for name, value in set_now.items():
-            setattr(kernels, name, value)
-        for row in sorted(found, key=lambda row: row["milliseconds"]):
-            print(json.dumps({**row, "of_bandwidth": round(floor / row["milliseconds"], 2)}), flush=True)
+
+    def back() -> object:
+        return kernels.norm_back(beside_TH, x_TH, gain_H, past_TH, 1e-5, with_gain=False)
+
+    def say(took: float, **what: object) -> None:
+        print(json.dumps({**what, "milliseconds": round(took, 4), "of_bandwidth": round(floor / took, 2)}), flush=True)
+
+    say(milliseconds_of(lambda: kernels.add_norm(x_TH, beside_TH, gain_H, 1e-5)), way="forward")
+    say(milliseconds_of(back), way="backward, as it is set")
+    for rows, warps in product(ROWS, WARPS):
+        kernels.NORM_BACK_NUMBERS, kernels.NORM_BACK_A_WARP = rows * width, -(-rows * width // warps)
+        say(milliseconds_of(back), way="backward", rows=rows, warps=warps)
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ from jade.learn.launch import Kernel
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""
 FEED_BLOCK = 512
-NORM_NUMBERS, NORM_WARPS = 2560, 4
-NORM_BACK_NUMBERS, NORM_BACK_WARPS = 1280, 4
-"""Numbers of each tensor in a tile of whole rows, and the warps that work on it: what `benchmarks/norms.py` varies. A
-gain's gradient is added up over twice as many."""
+NORM_BACK_NUMBERS, NORM_BACK_A_WARP = 1152, 1152
+"""Numbers of each tensor in a tile of whole rows on a norm's way back, where a row is not longer, and how many of them
+are a warp's: what `benchmarks/norms.py` varies. A single warp waits for no other."""
 CALLS_AT_ONCE = 8
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
@@ -47,14 +46,6 @@ LEAST_DOT = 16
 """The narrowest product there is."""
 PROGRAMS = 1024
 """Partial sums of a gain's gradient; each is taken by one program over its share of the tokens."""
-
-
-def _tile(width: int, numbers: int) -> tuple[int, int, int]:
-    """Rows of a tile that holds whole rows, and its columns in two parts: blocks are powers of two, and two of them fit
-    a width that lies between more closely than one (576 is 512 and 64)."""
-    main = 1 << (width.bit_length() - 1)
-    rest = _power_of_2(width - main) if width > main else 0
-    return _power_of_2(max(1, numbers // (main + rest)) + 1) // 2, main, rest
 
 
 def _power_of_2(least: int) -> int:
@@ -76,17 +67,67 @@ def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) 
     Tokens of a delta may be further apart than it is wide: here as below it may be a part of a product's output.
     """
     num, width = x_TH.shape
-    rows, main, rest = _tile(width, NORM_NUMBERS)
+    block = _power_of_2(width)
+    rows = max(1, TILE // block)
     sum_TH = x_TH if delta_TH is None else x_TH.new_empty(x_TH.shape)
     normed_TH = x_TH.new_empty(x_TH.shape)
     _add_norm(
         (_cdiv(num, rows),),
         (x_TH, x_TH if delta_TH is None else delta_TH, gain_H, sum_TH, normed_TH),
         (num, eps),
-        (width, width if delta_TH is None else delta_TH.stride(0), rows, main, rest, delta_TH is not None),
-        warps=NORM_WARPS,
+        (width, width if delta_TH is None else delta_TH.stride(0), rows, block, delta_TH is not None),
+        warps=8 if rows * block > TILE else 4,
     )
     return sum_TH, normed_TH
+
+
+@Kernel
+@triton.jit(do_not_specialize=["num"])
+def _add_norm(  # noqa: ANN202
+    x, delta, gain, total, normed, num, eps,  # noqa: ANN001
+    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.arange(0, BLOCK)[None, :]
+    inside = (row < num) & (column < WIDTH)
+    place = row * WIDTH + column
+    value = tl.load(x + place, mask=inside, other=0.0)
+    if ADDS:
+        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
+        value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
+        tl.store(total + place, value, mask=inside)
+    wide = value.to(tl.float32)
+    wide = wide * tl.rsqrt(tl.sum(wide * wide, axis=1, keep_dims=True) / WIDTH + eps)
+    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
+    tl.store(normed + place, wide * scale, mask=inside)
+
+
+def _tile_back(width: int, numbers: int) -> tuple[int, int, int]:
+    """Rows of a tile that holds whole rows, and its columns in two parts: blocks are powers of two, and two of them fit
+    a width that lies between more closely than one (576 is 512 and 64)."""
+    main = 1 << (width.bit_length() - 1)
+    rest = _power_of_2(width - main) if width > main else 0
+    return _power_of_2(max(1, numbers // (main + rest)) + 1) // 2, main, rest
+
+
+def norm_back(
+    grad_TH: Tensor, x_TH: Tensor, gain_H: Tensor, past_TH: Tensor, eps: float, *, with_gain: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
+    num, width = x_TH.shape
+    # A gain's gradient is added up row by row: few programs then leave few sums.
+    rows, main, rest = _tile_back(width, NORM_BACK_NUMBERS * (2 if with_gain else 1))
+    num_programs = min(PROGRAMS, _cdiv(num, rows)) if with_gain else _cdiv(num, rows)
+    out_TH = x_TH.new_empty(x_TH.shape)
+    part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
+    _norm_back(
+        (num_programs,),
+        (grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH),
+        (num, eps),
+        (width, grad_TH.stride(0), rows, main, rest, with_gain),
+        warps=min(8, _power_of_2(_cdiv(rows * (main + rest), NORM_BACK_A_WARP))),
+    )
+    return out_TH, part_PH.sum(0) if with_gain else None
 
 
 @triton.jit
@@ -97,67 +138,6 @@ def _part(row, num, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexp
     if FIRST + BLOCK > WIDTH:
         inside = inside & (column < WIDTH)
     return column, inside
-
-
-@triton.jit
-def _added(  # noqa: ANN202
-    x, delta, total, row, num,  # noqa: ANN001
-    WIDTH: tl.constexpr, STRIDE: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr,
-):  # fmt: skip
-    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
-    value = tl.load(x + row * WIDTH + column, mask=inside, other=0.0)
-    if ADDS:
-        more = tl.load(delta + row * STRIDE + column, mask=inside, other=0.0)
-        value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
-        tl.store(total + row * WIDTH + column, value, mask=inside)
-    return value.to(tl.float32)
-
-
-@triton.jit
-def _store_scaled(  # noqa: ANN202
-    normed, gain, wide, row, num, WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr  # noqa: ANN001
-):  # fmt: skip
-    column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
-    scale = tl.load(gain + column, mask=column < WIDTH, other=0.0).to(tl.float32)
-    tl.store(normed + row * WIDTH + column, wide * scale, mask=inside)
-
-
-@Kernel
-@triton.jit(do_not_specialize=["num"])
-def _add_norm(  # noqa: ANN202
-    x, delta, gain, total, normed, num, eps,  # noqa: ANN001
-    WIDTH: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, MAIN: tl.constexpr, REST: tl.constexpr,
-    ADDS: tl.constexpr,
-):  # fmt: skip
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    main = _added(x, delta, total, row, num, WIDTH, STRIDE, 0, MAIN, ADDS)
-    power = tl.sum(main * main, axis=1, keep_dims=True)
-    if REST > 0:
-        rest = _added(x, delta, total, row, num, WIDTH, STRIDE, MAIN, REST, ADDS)
-        power += tl.sum(rest * rest, axis=1, keep_dims=True)
-    spread = tl.rsqrt(power / WIDTH + eps)
-    _store_scaled(normed, gain, main * spread, row, num, WIDTH, 0, MAIN)
-    if REST > 0:
-        _store_scaled(normed, gain, rest * spread, row, num, WIDTH, MAIN, REST)
-
-
-def norm_back(
-    grad_TH: Tensor, x_TH: Tensor, gain_H: Tensor, past_TH: Tensor, eps: float, *, with_gain: bool
-) -> tuple[Tensor, Tensor | None]:
-    """The gradient at x, with what flows past the norm added, and the gain's where it is asked for."""
-    num, width = x_TH.shape
-    rows, main, rest = _tile(width, NORM_BACK_NUMBERS * (2 if with_gain else 1))
-    num_programs = min(PROGRAMS, _cdiv(num, rows)) if with_gain else _cdiv(num, rows)
-    out_TH = x_TH.new_empty(x_TH.shape)
-    part_PH = gain_H.new_empty(num_programs if with_gain else 1, width, dtype=torch.float32)
-    _norm_back(
-        (num_programs,),
-        (grad_TH, x_TH, gain_H, past_TH, out_TH, part_PH),
-        (num, eps),
-        (width, grad_TH.stride(0), rows, main, rest, with_gain),
-        warps=NORM_BACK_WARPS,
-    )
-    return out_TH, part_PH.sum(0) if with_gain else None
 
 
 @triton.jit
