@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 
+import pytest
 from evaluate_builders import make_crew
+from typer.testing import CliRunner
 
+from jade.cli.main import app
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
 from jade.evaluate.meter import Meter, metered
 from jade.types import Prompt, Sampling
@@ -27,14 +31,35 @@ def test_weights_that_were_trained_further_have_another_fingerprint(tmp_path: Pa
     assert fingerprint_weights(str(tmp_path)) != before
 
 
-def test_an_index_is_known_by_its_manifest_and_prompts_by_their_texts(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{}")
+def test_prompts_are_known_by_their_texts(tmp_path: Path) -> None:
     (tmp_path / "planner.md").write_text("Plan.")
-    before = fingerprint_index(str(tmp_path)), fingerprint_texts(tmp_path)
-    (tmp_path / "manifest.json").write_text("{ }")
+    before = fingerprint_texts(tmp_path)
     (tmp_path / "planner.md").write_text("Plan!")
-    after = fingerprint_index(str(tmp_path)), fingerprint_texts(tmp_path)
-    assert all(old != new for old, new in zip(before, after, strict=True))
+    assert fingerprint_texts(tmp_path) != before
+
+
+def make_index(out: Path, documents: Path, text: str, *options: str) -> str:
+    documents.mkdir(parents=True)
+    (documents / "page.txt").write_text(text)
+    assert CliRunner().invoke(app, ["index", str(documents), "--out", str(out), *options]).exit_code == 0
+    return fingerprint_index(str(out))
+
+
+@pytest.mark.parametrize("options", [(), ("--shard-size", "1")])
+def test_an_index_is_known_by_what_it_holds_wherever_it_was_made(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """So results of two machines can be compared."""
+    here = make_index(tmp_path / "a", tmp_path / "docs", "Warsaw lies on the Vistula.", *options)
+    os.utime(tmp_path / "docs" / "page.txt", (1, 1))
+    assert make_index(tmp_path / "b", tmp_path / "other" / "docs", "Warsaw lies on the Vistula.", *options) == here
+    assert make_index(tmp_path / "c", tmp_path / "third" / "docs", "Warsaw lies on the Oder.", *options) != here
+
+
+def test_an_index_that_says_nothing_sensible_has_a_fingerprint_too(tmp_path: Path) -> None:
+    found = set()
+    for said in ("{}", "[]", "{", '{"settings": 1, "parts": 2, "files": 3}'):
+        (tmp_path / "manifest.json").write_text(said)
+        found.add(fingerprint_index(str(tmp_path)))
+    assert len(found) == 4
 
 
 def test_versions_name_only_what_is_installed() -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from jade.retrieval.index import SOURCES
+from jade.retrieval.manifest import MANIFEST
+from jade.retrieval.shards import is_sharded, read_shards
 
 PACKAGES = ("jade-team", "torch", "transformers", "peft", "bm25s", "faiss-cpu", "sentence-transformers", "numpy")
 TAIL_BYTES = 1 << 20
@@ -13,9 +18,23 @@ TAIL_BYTES = 1 << 20
 
 
 def fingerprint_index(index: str) -> str:
-    """A server's URL, or a hash of the manifest, which itself holds the checksums of the index; of none, nothing."""
-    manifest = Path(index) / "manifest.json"
-    return _digest(manifest.read_bytes()) if index and manifest.is_file() else index
+    """A server's URL, or a hash of what the index says it holds and how that is searched; of none, nothing.
+
+    Where and when its documents lay is left out: the same documents, indexed on another machine, are the same index.
+    """
+    manifest = Path(index) / MANIFEST
+    if index and is_sharded(Path(index)):
+        names = read_shards(Path(index)).names()
+        return _digest("".join(fingerprint_index(str(Path(index) / name)) for name in names).encode())
+    if not index or not manifest.is_file():
+        return index
+    try:
+        said = json.loads(manifest.read_bytes())
+        files = {name: record for name, record in said["files"].items() if Path(name).name != SOURCES}
+        held = json.dumps([said["settings"], said["parts"], files], sort_keys=True).encode()
+    except (ValueError, KeyError, TypeError, AttributeError):  # whoever opens it says what is wrong with it
+        held = manifest.read_bytes()
+    return _digest(held)
 
 
 def fingerprint_weights(model: str) -> str:

@@ -257,14 +257,13 @@ def _see(  # noqa: ANN202
     for start in range(begin, end, BLOCK_N):
         key_N = start + tl.arange(0, BLOCK_N)
         key_ND = _load(key, key_N * KEY_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
-        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee")
+        score_MN = tl.dot(query_MD, tl.trans(key_ND), input_precision="ieee") * scale
         if not ALL:
             score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
         value_ND = _load(value, key_N * VALUE_STRIDE, key_N < num_keys, D, BLOCK_D, ALL)
         # Never minus infinity: the first key is seen by all.
-        now_M = tl.maximum(most_M, tl.max(score_MN, 1) * scale)
-        # Scaled here and not above: so it is one instruction with the difference.
-        weight_MN = tl.exp2(score_MN * scale - now_M[:, None])
+        now_M = tl.maximum(most_M, tl.max(score_MN, 1))
+        weight_MN = tl.exp2(score_MN - now_M[:, None])
         fade_M = tl.exp2(most_M - now_M)
         sum_M = sum_M * fade_M + tl.sum(weight_MN, 1)
         out_MD = tl.dot(weight_MN.to(value_ND.dtype), value_ND, out_MD * fade_M[:, None], input_precision="ieee")
