@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,15 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from jade.backbone import weights
 from jade.backbone.local import load_model
 from jade.backbone.local_merge import merge_adapter
-from jade.backbone.weights import TRAINED, TrainedTeam, file_sha256, resolve_weights
+from jade.backbone.trained import as_trained, read_dial
+from jade.backbone.weights import TRAINED, TrainedTeam, file_sha256, priced_adapter, resolve_weights
+from jade.config import BackboneConfig, Config
+from jade.engine.effort import effort_of, prices_at
 from jade.errors import WeightsMissing
+from jade.team.crew import open_cast
+from jade.team.roles import Memory
+from jade.team.team import build_team
+from jade.types import Effort, Sampling
 
 IDS = torch.tensor([[1, 5, 9, 3]])
 
@@ -75,6 +83,76 @@ def test_what_ships_is_whole_and_small(name: str) -> None:
     # What peft and transformers load it over, where this package is not.
     settings = json.loads((weights_file.parent / "adapter_config.json").read_text())
     assert settings["base_model_name_or_path"] == weights.SHIPPED[TRAINED[name].base].hub
+
+
+def test_a_team_may_ship_with_a_planner_for_prices(
+    tmp_path: Path, base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is used where an effort is named or may be, and never in the place of what a config says itself."""
+    shutil.copytree(adapter, adapter / "priced")
+    (adapter / "priced" / "jade.json").write_text('{"dial": 0.6}')
+    own = file_sha256(adapter / "adapter_model.safetensors")
+    _ship(adapter, base, monkeypatch, own)
+    plain = Config.model_validate({"backbone": {"model": "tiny-team"}})
+    low = Config.model_validate({"backbone": {"model": "tiny-team"}, "reward": {"effort": "low"}})
+    assert as_trained(low).roles == {}, "it ships without one"
+    monkeypatch.setitem(TRAINED, "tiny-team", TrainedTeam("tiny", own, own))
+    asked = as_trained(low)
+    assert asked.roles == {"P": BackboneConfig(model="tiny-team", adapter=adapter / "priced", only_priced=True)}
+    assert effort_of(asked.reward) == Effort(0.6, 0.6)
+    assert as_trained(plain) == plain
+    served = as_trained(plain, may_be_asked=True)
+    assert set(served.roles) == {"P"}
+    assert effort_of(served.reward) is None, "who names no effort is told no prices"
+    assert effort_of(served.reward.model_copy(update={"effort": 0.5})) == Effort(0.3, 0.3)
+    for said in ({"reward": {"dial": 0.2}}, {"roles": {"P": {"model": "mine"}}}, {"backbone": {"adapter": adapter}}):
+        config = Config.model_validate({"backbone": {"model": "tiny-team"}, **said})
+        assert as_trained(config, may_be_asked=True).roles == config.roles
+    monkeypatch.setitem(TRAINED, "tiny-team", TrainedTeam("tiny", own, "0" * 64))
+    with pytest.raises(WeightsMissing, match="weights of tiny-team are damaged"):
+        as_trained(low)
+
+
+@pytest.mark.parametrize("name", [name for name, team in TRAINED.items() if team.priced_sha256])
+def test_a_planner_for_prices_that_ships_is_whole_and_small(name: str) -> None:
+    folder = priced_adapter(name)
+    assert folder is not None
+    assert (folder / "adapter_model.safetensors").stat().st_size <= 5_000_000
+    assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == name
+    assert read_dial(BackboneConfig(model=name, adapter=folder)) > 0
+
+
+SEVERAL_HOPS = (
+    "Who is the mother of the composer of the opera Silver Tide?",
+    "Which country is the director of the film Glass Mountain from?",
+    "Who is the father of the queen who founded Saltmouth Abbey?",
+)
+ONE_HOP = ("What is the capital of Norway?", "Who wrote the novel Emma?")
+
+
+async def test_the_planner_that_ships_splits_less_where_that_is_dear() -> None:
+    config = as_trained(Config(), may_be_asked=True)
+    merged = weights.default_cache() / "weights" / f"jade-135m-{TRAINED['jade-135m'].sha256[:8]}"
+    if not merged.is_dir():
+        pytest.skip(f"no jade-135m in {merged.parent}; `jade ask` makes it")
+    team = build_team(config.team)
+    legal = team.legal(child=False).codes
+    cast = open_cast(config)
+
+    async def num_splits(questions: tuple[str, ...], effort: Effort | None) -> int:
+        found = []
+        for question in questions:
+            seen = team.planner.view(Memory(question, legal=legal, effort=effort))
+            speaker = cast.of(team.planner.code, priced=effort is not None)
+            said = await speaker.generate(team.render(team.planner.code, seen), Sampling(max_tokens=16))
+            found.append(str(team.planner.parse(said.text, seen)) in ("QDS", "QDP"))
+        return sum(found)
+
+    low, high = (prices_at(place, config.reward.dial) for place in (0.0, 1.0))
+    assert await num_splits(SEVERAL_HOPS, low) < await num_splits(SEVERAL_HOPS, high) == len(SEVERAL_HOPS)
+    assert await num_splits(ONE_HOP, high) == 0
+    assert await num_splits(SEVERAL_HOPS, None) == len(SEVERAL_HOPS), "told no prices, it is the team's own planner"
+    await cast.close()
 
 
 def _ship(adapter: Path, base: Path, monkeypatch: pytest.MonkeyPatch, sha256: str) -> None:

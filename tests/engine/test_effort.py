@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from engine_builders import ROOT_QUESTION, by_question, crew, plan, script
 
+from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config, RewardConfig, dump_config, load_config
 from jade.engine.effort import USUAL_DIAL, draw_prices, effort_of, prices_at
 from jade.engine.solve import solve
@@ -91,3 +93,23 @@ def test_an_effort_survives_writing_and_reading(tmp_path_factory: pytest.TempPat
     path.write_text(dump_config(config))
     assert load_config(path) == config
     assert Config.model_validate(Config().model_dump()) == Config()
+
+
+@pytest.mark.parametrize("effort", [None, Effort(0.2, 0.2)])
+async def test_a_planner_for_prices_speaks_where_prices_are_told(effort: Effort | None) -> None:
+    """And nobody else does otherwise for it."""
+    usual, priced = script(), script()
+    own = crew(usual)
+    cast = replace(own.cast, by_role={"P": ScriptedBackbone(priced)}, only_priced=frozenset({"P"}))
+    await solve(ROOT_QUESTION, replace(own, cast=cast), effort=effort)
+    assert bool(priced.prompts) == (effort is not None)
+    assert {prompt.role for prompt in priced.prompts} <= {"P"}
+    assert bool(usual.put_to("P")) == (effort is None)
+    assert usual.put_to("AG")
+
+
+def test_where_nothing_is_told_unasked_an_effort_still_has_its_price() -> None:
+    silent = RewardConfig(dial=0.6, untold=True)
+    assert effort_of(silent) is None
+    assert effort_of(silent.model_copy(update={"effort": 0.0})) == Effort(0.6, 0.6)
+    assert effort_of(RewardConfig(dial=0.6)) == Effort(0.3, 0.3)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from jade.backbone.weights import TRAINED
+from jade.backbone.weights import TRAINED, priced_adapter
 from jade.config import BackboneConfig, Config
 from jade.errors import WeightsMissing
 
 FILE = "jade.json"
+PLANNER = "P"
 
 
 def write_dial(folder: Path, dial: float) -> None:
@@ -30,11 +31,31 @@ def read_dial(cfg: BackboneConfig) -> float:
     return 0.0
 
 
-def as_trained(config: Config) -> Config:
-    """The config with the dial of its weights, unless it names one itself."""
+def as_trained(config: Config, *, may_be_asked: bool = False) -> Config:
+    """The config with the dial of its weights, unless it names one itself.
+
+    The team that ships has a dial in a planner of its own, which speaks where an effort is named: in the config, or,
+    where questions `may_be_asked` for with an effort of their own, with a question.
+    """
     if "dial" in config.reward.model_fields_set:
         return config
-    return config.model_copy(update={"reward": config.reward.model_copy(update={"dial": read_dial(config.backbone)})})
+    told: dict[str, object] = {"dial": read_dial(config.backbone)}
+    update: dict[str, object] = {}
+    planner = _priced_planner(config) if may_be_asked or config.reward.effort is not None else None
+    if planner is not None:
+        told = {"dial": read_dial(planner), "untold": True}
+        update["roles"] = {**config.roles, PLANNER: planner}
+    return config.model_copy(update={**update, "reward": config.reward.model_copy(update=told)})
+
+
+def _priced_planner(config: Config) -> BackboneConfig | None:
+    """The planner for prices that came with a team, unless the config has an adapter or a planner of its own."""
+    if config.backbone.adapter is not None or PLANNER in config.roles:
+        return None
+    folder = priced_adapter(config.backbone.model)
+    if folder is None:
+        return None
+    return config.backbone.model_copy(update={"adapter": folder, "only_priced": True})
 
 
 def _dial(path: Path) -> float:

@@ -59,6 +59,8 @@ class TrainedTeam:
     base: str
     sha256: str
     """Of the adapter's weights; a new training has another folder in the cache."""
+    priced_sha256: str = ""
+    """Of a second, smaller adapter over the team, for its planner where that is told prices; nothing: it has none."""
 
     def folder(self, name: str) -> Path:
         return Path(__file__).parent / "teams" / name
@@ -68,6 +70,7 @@ TRAINED = {
     "jade-135m": TrainedTeam(
         base="smollm2-135m",
         sha256="cffe4accbe1c527e4d4324c9971e4f9b5c466fa07c4e82ceb829716888653c02",
+        priced_sha256="e7e5280112dbdfa37d5d2d945aa1dc0e8c6a4164ef9fe6679397d01b87b724dd",
     ),
 }
 
@@ -86,6 +89,16 @@ def resolve_weights(name: str, cache: Path | None = None, progress: Progress = t
         if path.suffix == ".gguf":
             return _local_gguf(path, folder, progress)
         return _from_hub(name, progress)
+
+
+def priced_adapter(name: str) -> Path | None:
+    """The adapter over a trained team for its planner where that is told prices; None where none came with it."""
+    team = TRAINED.get(name)
+    if team is None or not team.priced_sha256:
+        return None
+    folder = team.folder(name) / "priced"
+    _require_whole(name, folder, team.priced_sha256)
+    return folder
 
 
 def name_elsewhere(name: str) -> str:
@@ -146,15 +159,19 @@ def _trained(name: str, team: TrainedTeam, cache: Path, progress: Progress) -> P
     if not out.is_dir():
         base = _shipped(team.base, SHIPPED[team.base], cache, progress)
         adapter = team.folder(name)
-        found = file_sha256(adapter / "adapter_model.safetensors")
-        if found != team.sha256:
-            raise WeightsMissing(f"the weights of {name} are damaged (sha256 {found[:8]}…); install jade again")
+        _require_whole(name, adapter, team.sha256)
         with progress(f"merging {name}", None):
             from jade.backbone.local_merge import merge_adapter
 
             with _whole_folder(out) as partial:
                 merge_adapter(base, adapter, partial)
     return checked_folder(out)
+
+
+def _require_whole(name: str, adapter: Path, sha256: str) -> None:
+    found = file_sha256(adapter / "adapter_model.safetensors")
+    if found != sha256:
+        raise WeightsMissing(f"the weights of {name} are damaged (sha256 {found[:8]}…); install jade again")
 
 
 def _local_gguf(path: Path, cache: Path, progress: Progress) -> Path:

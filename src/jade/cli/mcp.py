@@ -26,7 +26,7 @@ def command(
     import asyncio
 
     given = [*serve_settings({"traces": traces}), *(settings or [])]
-    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort)))
+    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort, may_be_asked=True)))
 
 
 async def _serve(config: Config) -> None:

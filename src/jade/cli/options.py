@@ -46,11 +46,14 @@ def team_from(
     index: str | None = None,
     model: str | None = None,
     effort: str | None = None,
+    may_be_asked: bool = False,
 ) -> Config:
-    """The config of a verb that answers: its effort is a place on the dial that the team was trained with."""
+    """The config of a verb that answers: its effort is a place on the dial that the team was trained with. Questions
+    may come with an effort of their own, or all have the verb's."""
     from jade.backbone.trained import as_trained
 
-    return as_trained(config_from(path, overrides, index=index, model=model, effort=effort))
+    config = config_from(path, overrides, index=index, model=model, effort=effort)
+    return as_trained(config, may_be_asked=may_be_asked)
 
 
 def _quoted(value: str) -> str:

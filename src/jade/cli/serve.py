@@ -32,7 +32,7 @@ def command(
 
     named = {"host": host, "port": port, "keys_file": keys, "traces": traces, "runs": view}
     given = [*serve_settings(named), *(settings or [])]
-    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort)))
+    asyncio.run(_serve(team_from(config, given, index=index, model=model, effort=effort, may_be_asked=True)))
 
 
 def serve_settings(named: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,8 @@ class BackboneConfig(Section):
     the URL of an OpenAI-compatible server."""
     adapter: Path | None = None
     """A LoRA adapter (peft folder) over the model."""
+    only_priced: bool = False
+    """Of a role's own backbone: it speaks where the role is told prices (an effort); elsewhere the shared one does."""
     device: str = "auto"
     """cpu, cuda, or auto."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"

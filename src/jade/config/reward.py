@@ -41,6 +41,8 @@ class RewardConfig(Section):
     mirror: bool = False
     """With a dial: every second rollout of a question is made at the prices across the dial (dial - alpha and dial -
     beta), so that what tells the two halves apart is the price and nothing else."""
+    untold: bool = False
+    """With a dial: a question for which no effort is named is told no prices, instead of being worked at medium."""
     effort: Annotated[float | None, BeforeValidator(_effort)] = None
     """What to spend on an answer, on that dial: low (0), medium (0.5), high (1) or a number between. Not set: medium
     where there is a dial, else the planner is told no prices."""

@@ -21,7 +21,7 @@ NUM_PLACES = 21
 
 def effort_of(cfg: RewardConfig) -> Effort | None:
     """The prices that a config asks a question to be worked at; None where it neither has a dial nor an effort."""
-    if cfg.effort is None and cfg.dial == 0:
+    if cfg.effort is None and (cfg.dial == 0 or cfg.untold):
         return None
     return prices_at(USUAL_EFFORT if cfg.effort is None else cfg.effort, cfg.dial or USUAL_DIAL)
 

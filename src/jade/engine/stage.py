@@ -104,7 +104,8 @@ class Stage:
         )
         ledger.count_call()
         async with asyncio.timeout(ledger.seconds_left):
-            generation = await self._crew.cast.of(spec.code).generate(prompt, sampling)
+            speaker = self._crew.cast.of(spec.code, priced=seen.effort is not None)
+            generation = await speaker.generate(prompt, sampling)
         ledger.charge(generation)
         return generation
 

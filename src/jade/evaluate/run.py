@@ -28,7 +28,7 @@ from jade.evaluate.record import Record, record_of
 from jade.evaluate.store import Cell, CellFiles, Timing, locked, open_run
 from jade.evaluate.variants import with_variant
 from jade.retrieval.base import Retriever
-from jade.team.crew import Cast, Crew, open_crew
+from jade.team.crew import Cast, Crew, open_cast, open_crew
 from jade.team.team import build_team
 from jade.types import Passage, Question, Trace
 
@@ -99,7 +99,7 @@ async def open_means(config: Config, methods: Sequence[Method]) -> AsyncIterator
     async with AsyncExitStack() as stack:
         retriever = _open_retriever(config) if needs_index else NoIndex()
         stack.push_async_callback(retriever.close)
-        cast = _open_cast(config) if needs_model else Cast(ScriptedBackbone(lambda prompt: ""))
+        cast = open_cast(config) if needs_model else Cast(ScriptedBackbone(lambda prompt: ""))
         stack.push_async_callback(cast.close)
         yield Crew(build_team(config.team), cast, retriever, config.budget, config.sampling, config.retrieval.k)
 
@@ -108,12 +108,6 @@ def _open_retriever(config: Config) -> Retriever:
     from jade.retrieval.open import open_retriever
 
     return open_retriever(config.retrieval)
-
-
-def _open_cast(config: Config) -> Cast:
-    from jade.backbone.open import open_cast_backbones
-
-    return Cast(*open_cast_backbones(config.backbone, config.roles))
 
 
 class NoIndex:

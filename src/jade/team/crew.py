@@ -19,8 +19,12 @@ class Cast:
 
     shared: Backbone
     by_role: Mapping[str, Backbone] = field(default_factory=dict)
+    only_priced: frozenset[str] = frozenset()
+    """Roles that speak with their own only where they are told prices."""
 
-    def of(self, code: str) -> Backbone:
+    def of(self, code: str, *, priced: bool = False) -> Backbone:
+        if code in self.only_priced and not priced:
+            return self.shared
         return self.by_role.get(code, self.shared)
 
     async def close(self) -> None:
@@ -40,10 +44,17 @@ class Crew:
     k: int = 5
 
 
+def open_cast(config: Config) -> Cast:
+    """The backbones that a config names."""
+    from jade.backbone.open import open_cast_backbones
+
+    only_priced = frozenset(code for code, own in config.roles.items() if own.only_priced)
+    return Cast(*open_cast_backbones(config.backbone, config.roles), only_priced)
+
+
 @asynccontextmanager
 async def open_crew(config: Config) -> AsyncIterator[Crew]:
     """Open all that a config names, and close it again whatever happens."""
-    from jade.backbone.open import open_cast_backbones
     from jade.retrieval.open import open_retriever
 
     team = build_team(config.team)
@@ -53,6 +64,6 @@ async def open_crew(config: Config) -> AsyncIterator[Crew]:
     async with AsyncExitStack() as stack:
         retriever = open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)
-        cast = Cast(*open_cast_backbones(config.backbone, config.roles))
+        cast = open_cast(config)
         stack.push_async_callback(cast.close)
         yield Crew(team, cast, retriever, config.budget, config.sampling, config.retrieval.k)
