@@ -11,7 +11,7 @@ from jade.config import Config, load_config
 from jade.config.section import ROLE_CODES
 from jade.errors import ConfigError
 from jade.learn.check import check_training, say_untrained
-from jade.learn.checkpoint import FILES
+from jade.learn.checkpoint import FILES, Checkpoints
 from jade.learn.open import claim, differences, say_if_new
 from jade.learn.questions import QuestionStream, read_question_file
 from jade.learn.warmstart.collect import plan_course
@@ -236,6 +236,29 @@ def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) ->
     claim(make_config(tiny_model, {"learn": {"iterations": 99}}), tmp_path, resume=True)
     with pytest.raises(ConfigError, match=r"learn\.ppo\.clip"):
         claim(make_config(tiny_model, {"learn": {"iterations": 99, "ppo": {"clip": 0.3}}}), tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("changed", ["prompts/planner.md", "mine.py", "roles.py"])
+def test_a_resumed_run_reads_what_it_began_with(
+    tiny_model: Path, tmp_path: Path, changed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its config names the same files; what stands in them may be something else by now."""
+    (tmp_path / "prompts").mkdir()
+    for name in ("prompts/planner.md", "mine.py", "roles.py"):
+        (tmp_path / name).write_text("one")
+    team = {"prompts": tmp_path / "prompts", "extensions": [str(tmp_path / "roles.py")]}
+    config = make_config(tiny_model, {"team": team, "learn": {"credit": {"rule": f"{tmp_path}/mine.py:rule"}}})
+    folder = tmp_path / "run"
+    claim(config, folder, resume=False)
+    (tmp_path / changed).write_text("other")
+    claim(config, folder, resume=True)  # nothing had been learned yet
+    monkeypatch.setattr(Checkpoints, "all", lambda self: [tmp_path])
+    claim(config, folder, resume=True)
+    (tmp_path / changed).write_text("a third")
+    with pytest.raises(ConfigError, match=rf"{changed}: is not what it was when the run in .* began"):
+        claim(config, folder, resume=True)
+    (tmp_path / changed).write_text("other")
+    claim(config, folder, resume=True)
 
 
 def test_differences_between_configs_are_named(tiny_model: Path) -> None:

@@ -18,6 +18,7 @@ from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.sampler import Troupe
 from jade.learn.show import Spectator
+from jade.learn.texts import FILE, check_texts
 from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
 
@@ -87,6 +88,7 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     if not written.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _write(config, written)
+        check_texts(config, folder)
         return
     begun = bool(Checkpoints(folder / "checkpoints").all())
     if begun and not resume:
@@ -98,6 +100,9 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
         raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
+    if not begun:  # nothing was learned from what was noted
+        (folder / FILE).unlink(missing_ok=True)
+    check_texts(config, folder)
     _write(config, written)
 
 

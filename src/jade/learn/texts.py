@@ -1,0 +1,42 @@
+"""What a run reads beside its config: prompts, roles and a credit rule of one's own.
+
+A config names files, and files change. A run that goes on with other prompts than it began with is another run, and
+nothing in its settings would tell.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from jade.config import Config
+from jade.errors import ConfigError
+
+FILE = "texts.json"
+
+
+def check_texts(config: Config, folder: Path) -> None:
+    """Note what the texts of a run are when it begins; refuse to go on with one of which they are no longer so."""
+    found = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in _texts(config)}
+    noted = folder / FILE
+    if noted.is_file():
+        was = json.loads(noted.read_text(encoding="utf-8"))
+        changed = sorted(name for name in was.keys() | found.keys() if was.get(name) != found.get(name))
+        if changed:
+            raise ConfigError(
+                f"{changed[0]}: is not what it was when the run in {folder} began; put it back, or begin another run"
+            )
+        return
+    partial = noted.with_suffix(".partial")
+    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    partial.replace(noted)
+
+
+def _texts(config: Config) -> Iterator[Path]:
+    """Files alone: a module's name stands for an installed package, whose versions are another matter."""
+    if config.team.prompts is not None:
+        yield from sorted(config.team.prompts.glob("*.md"))
+    named = (*config.team.extensions, config.learn.credit.rule.rpartition(":")[0])
+    yield from (path for name in named if name.endswith(".py") and (path := Path(name)).is_file())
