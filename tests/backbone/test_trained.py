@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,37 @@ def test_a_planner_for_prices_that_ships_is_whole_and_small(name: str) -> None:
     assert (folder / "adapter_model.safetensors").stat().st_size <= 5_000_000
     assert json.loads((folder / "adapter_config.json").read_text())["base_model_name_or_path"] == name
     assert read_dial(BackboneConfig(model=name, adapter=folder)) > 0
+
+
+@torch.no_grad()
+def test_a_planner_is_cut_to_what_it_does_otherwise_than_the_team(
+    tmp_path: Path, base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rank that holds the whole difference the team with it is the planner."""
+    _ship(adapter, base, monkeypatch, file_sha256(adapter / "adapter_model.safetensors"))
+    monkeypatch.setenv("JADE_CACHE", str(tmp_path / "cache"))
+    model, _ = load_model(base, torch.float32)
+    torch.manual_seed(2)
+    own = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    own.save_pretrained(str(tmp_path / "planner"))
+    planner = own.merge_and_unload()(IDS).logits
+    (tmp_path / "nq.train.jsonl").write_text('{"id": "1", "question": "Who wrote Emma?", "golden_answers": ["Austen"]}')
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "cut_planner.py"))
+    out = tmp_path / "cut"
+    options = ("--planner", tmp_path / "planner", "--dial", 0.6, "--rank", 4, "--out", out)
+    command = ("cut_planner.py", "--team", "tiny-team", *options, tmp_path / "nq.train.jsonl")
+    monkeypatch.setattr(sys, "argv", list(map(str, command)))
+    script["main"]()
+    team = load_model(resolve_weights("tiny-team"), torch.float32)[0]
+    before = float((team(IDS).logits - planner).norm())
+    after = float((PeftModel.from_pretrained(team, str(out))(IDS).logits - planner).norm())
+    assert after < 0.02 * before, "its weights have no more than eight bits"
+    assert read_dial(BackboneConfig(model="tiny-team", adapter=out)) == 0.6
+    # Below that rank, what is left of the difference is what the inputs hardly meet.
+    difference_OI, seen_TI = torch.randn(8, 6), torch.randn(50, 6) * torch.tensor([9.0, 1, 1, 1, 1, 0.1])
+    weighed, plain = (script["cut"](difference_OI, power, 1) for power in (seen_TI.T @ seen_TI, torch.eye(6)))
+    left = [float((seen_TI @ (difference_OI - up @ down).T).norm()) for up, down in (weighed, plain)]
+    assert left[0] < 0.9 * left[1]
 
 
 SEVERAL_HOPS = (
