@@ -3,8 +3,8 @@
 
 A plan is a TOML file of jobs. A job is a name and a shell command. It may wait for others (`after`), and may be one
 that the GPU does not feel (`light = true`) and that does not count against `--at-once`. Jobs begin in the file's order,
-as soon as what they wait for is done. One that fails stops nobody but those who wait for it, and is tried again at the
-end, `--tries` times in all: a GPU that was full may have room by then.
+or in that of `--only`, as soon as what they wait for is done. One that fails stops nobody but those who wait for it,
+and is tried again at the end, `--tries` times in all: a GPU that was full may have room by then.
 
     runs/jobs.py runs/findings.toml --out out/findings --at-once 5
     runs/jobs.py runs/findings.toml --out out/findings --only start select-0    # and what these wait for
@@ -60,14 +60,20 @@ def check_order(jobs: Sequence[Job], path: Path) -> None:
 
 
 def with_needs(jobs: Sequence[Job], names: Sequence[str], path: Path) -> list[Job]:
-    """The named jobs and what they wait for, in the plan's order."""
-    if unknown := set(names) - {job.name for job in jobs}:
+    """The named jobs in the order in which they are named, each behind what it waits for."""
+    by_name = {job.name: job for job in jobs}
+    if unknown := set(names) - by_name.keys():
         sys.exit(f"{path}: no job is called {', '.join(sorted(unknown))}")
-    wanted = set(names)
-    for job in reversed(jobs):
-        if job.name in wanted:
-            wanted |= set(job.after)
-    return [job for job in jobs if job.name in wanted]
+    found: dict[str, Job] = {}
+
+    def add(name: str) -> None:
+        for need in by_name[name].after:
+            add(need)
+        found[name] = by_name[name]
+
+    for name in names:
+        add(name)
+    return list(found.values())
 
 
 class Queue:
@@ -140,7 +146,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="for the journal and the logs")
     parser.add_argument("--at-once", type=int, default=1, help="jobs that share the GPU")
     parser.add_argument("--tries", type=int, default=2, help="how often a job that fails is begun")
-    parser.add_argument("--only", nargs="+", default=[], help="these jobs, and what they wait for")
+    parser.add_argument("--only", nargs="+", default=[], help="these jobs in this order, and what they wait for")
     options = parser.parse_args()
     jobs = read_plan(options.plan)
     if options.only:

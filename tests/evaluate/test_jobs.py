@@ -75,6 +75,12 @@ def test_only_the_named_jobs_and_what_they_wait_for(tmp_path: Path) -> None:
     assert [job for job, what in history(tmp_path) if what == "done"] == ["a", "c", "d"]
 
 
+def test_named_jobs_begin_in_the_order_in_which_they_are_named(tmp_path: Path) -> None:
+    write_plan(tmp_path, ("a", "true", []), ("b", "true", []), ("c", "true", ["a"]), ("d", "true", []))
+    assert work(tmp_path, "--only", "d", "c", "b", "a").returncode == 0
+    assert [job for job, what in history(tmp_path) if what == "begun"] == ["d", "a", "c", "b"]
+
+
 @pytest.mark.parametrize(
     ("jobs", "said"),
     [
