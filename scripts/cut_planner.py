@@ -35,6 +35,8 @@ from jade.team.team import build_team
 from jade.types import Prompt
 
 PROMPT_TOKENS = 1024
+ODD = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save", "lora_bias")
+"""Settings of an adapter that say that it is no plain product of two matrices, or not everywhere alike."""
 LEAST = 1e-4
 """Of the mean power of a layer's inputs: no direction weighs less, also if nothing was seen of it."""
 
@@ -101,6 +103,11 @@ def main() -> None:
     options = parser.parse_args()
     team = TRAINED[options.team]
     settings = json.loads((options.planner / "adapter_config.json").read_text(encoding="utf-8"))
+    odd = [name for name in ODD if settings.get(name)]
+    if odd or not isinstance(settings["target_modules"], list):
+        parser.error(
+            f"{options.planner}: {(odd or ['target_modules'])[0]} is set; only a plain LoRA adapter can be cut"
+        )
     planner, tokenizer = load_planner(resolve_weights(team.base), options.planner)
     held, _ = load_model(resolve_weights(options.team), torch.float32)
     targets = tuple(settings["target_modules"])

@@ -21,7 +21,7 @@ from jade.engine.record import read_traces
 from jade.errors import BackboneFailed, ConfigError, IndexUnusable, TraceUnreadable
 from jade.evaluate.indexed import check_index
 from jade.evaluate.methods import find_method
-from jade.evaluate.run import Request, Session, Tally, evaluate
+from jade.evaluate.run import Request, Session, Tally, evaluate, settings_of
 from jade.evaluate.store import Cell, find_cells, locked, open_run, read_records, read_run, read_timings
 from jade.types import Passage, Prompt, Question
 
@@ -171,6 +171,20 @@ async def test_settings_that_change_only_the_pace_may_change(data: Path) -> None
         eval={"concurrency": 3},
         retrieval={"timeout_seconds": 9},
     )
+
+
+def test_a_planner_for_prices_is_the_same_wherever_it_is_installed(tmp_path: Path) -> None:
+    """And who has none has a run as it was before there were any."""
+
+    def settings(place: str, weights: str) -> dict[str, Any]:
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "adapter_model.safetensors").write_text(weights)
+        own = {"model": "jade-135m", "adapter": tmp_path / place, "only_priced": True}
+        return settings_of(Request(("nq",), ("jade",), tmp_path), Config.model_validate({"roles": {"P": own}}))
+
+    assert settings("here", "one") == settings("there", "one") != settings("third", "other")
+    plain = settings_of(Request(("nq",), ("jade",), tmp_path), Config())
+    assert "only_priced" not in json.dumps(plain)
 
 
 async def test_a_run_does_not_go_on_with_other_questions(data: Path) -> None:

@@ -100,6 +100,7 @@ def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn:
         ({"reward": {"effort": "low"}}, r"reward\.effort: needs reward\.dial"),
         ({"reward": {"dial": 0.2, "ramp": 3}}, r"reward\.ramp"),
         ({"reward": {"mirror": True}}, r"reward\.mirror: needs reward\.dial"),
+        ({"reward": {"dial": 0.2, "untold": True}}, r"reward\.untold: training tells every question its prices"),
     ],
 )
 def test_bad_settings_elsewhere_are_refused_by_name(sound: dict[str, Any], section: dict[str, Any], field: str) -> None:
@@ -259,6 +260,20 @@ def test_a_resumed_run_reads_what_it_began_with(
         claim(config, folder, resume=True)
     (tmp_path / changed).write_text("other")
     claim(config, folder, resume=True)
+    for damaged in ("", "[]", "null"):
+        (folder / "texts.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"texts\.json: is not what was written there"):
+            claim(config, folder, resume=True)
+
+
+def test_examples_that_were_made_with_other_roles_are_not_taught(tiny_model: Path, tmp_path: Path) -> None:
+    (tmp_path / "roles.py").write_text("one")
+    config = make_config(tiny_model, {"team": {"extensions": [str(tmp_path / "roles.py")]}})
+    claim(config, tmp_path / "run", resume=False)
+    (tmp_path / "run" / "examples.jsonl.gz").write_bytes(b"")
+    (tmp_path / "roles.py").write_text("other")
+    with pytest.raises(ConfigError, match=r"roles\.py: is not what it was"):
+        claim(config, tmp_path / "run", resume=True)
 
 
 def test_differences_between_configs_are_named(tiny_model: Path) -> None:

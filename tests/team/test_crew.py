@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from jade.config import Config, load_config
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.team.crew import Cast, open_crew
-from jade.types import Prompt, Question, Sampling
+from jade.types import Effort, Prompt, Question, Sampling
 from loopback import Handler, listening
 
 
@@ -69,6 +70,19 @@ async def test_a_role_that_is_not_in_the_team_is_named(address: str) -> None:
     with pytest.raises(ConfigError, match=r"roles\.XX: no such role; there are P, QDS, QDP, QR, DS, AG, AS"):
         async with open_crew(config_at(address, "roles.XX.model=m")):
             pass
+
+
+async def test_a_planner_for_prices_stands_back_where_another_plans(address: str, tmp_path: Path) -> None:
+    """It came with the weights; nobody named it."""
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import replace\n"
+        "def register(team):\n"
+        "    team.add(replace(team.members.pop('P'), code='PL'), 'Plan.')\n"
+    )
+    own = (f"roles.P.model={address}/v1#own", "roles.P.only_priced=true", f'team.extensions=["{tmp_path / "mine.py"}"]')
+    async with open_crew(config_at(address, *own)) as crew:
+        trace = await solve(Question("q", "Who wrote Emma?"), crew, effort=Effort(0.1, 0.1))
+    assert (trace.answer, trace.error) == ("Jane Austen", None)
 
 
 async def test_a_crew_without_an_index_says_what_to_give(address: str) -> None:

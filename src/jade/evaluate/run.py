@@ -200,6 +200,11 @@ def settings_of(request: Request, config: Config) -> dict[str, Any]:
     """What must be the same for a run to go on: whatever can change a record."""
     chosen = config.model_dump(mode="json", include=set(COMPARED))
     settings: dict[str, Any] = _without(chosen, INDIFFERENT)
+    for own in (settings["backbone"], *settings["roles"].values()):
+        if not own.pop("only_priced"):  # said only where it says something
+            continue
+        own["only_priced"] = True
+        own["adapter"] = "priced"  # it came with the weights, wherever these are installed; `weights` knows what it is
     settings["eval"].pop("give_up_after")
     settings["eval"].pop("check_index")
     settings["split"], settings["limit"] = request.split, request.limit

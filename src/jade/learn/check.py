@@ -189,6 +189,8 @@ def _check_prices(config: Config) -> None:
         raise ConfigError(f"learn.rollouts: with reward.mirror each half is compared and needs 2, so 4 and not {num}")
     if reward.effort is not None and reward.dial == 0:
         raise ConfigError("reward.effort: needs reward.dial, or the team never learns what prices mean")
+    if reward.untold:
+        raise ConfigError("reward.untold: training tells every question its prices, dev measurements too; leave it out")
     if config.team.constrain_plans:
         raise ConfigError("team.constrain_plans: masked plans cannot be learned from; switch it off for training")
 

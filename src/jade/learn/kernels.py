@@ -14,6 +14,7 @@ it, P = programs or parts; O and I = a product's outputs and inputs, N = the ran
 
 from __future__ import annotations
 
+from functools import cache
 from math import e, log2
 
 import torch
@@ -33,7 +34,9 @@ CALLS_AT_ONCE = 8
 """Calls whose gradients of a shared token are asked for at once."""
 LEARN_WIDTH, LEARN_RANKS, LEARN_TOKENS = 128, 128, 64
 """What a program that makes adapters' gradients takes at once: columns of a product's side, ranks, tokens. Of tokens
-twice as many where it has a processor for itself."""
+twice as many where it has a processor for itself, and that has the room."""
+ROOM_BYTES = 200_000
+"""Of a processor's shared memory, for three times two tiles of 128 by 128; an H200's has it, an RTX 4090's half."""
 GATE_WIDTH, GATE_RANKS, GATE_TOKENS = 128, 64, 32
 """The same where a feed-forward part's gradients are made on the way; of ranks these are the most, and as many as the
 fast products take at least."""
@@ -59,6 +62,14 @@ def _cdiv(number: int, size: int) -> int:
 def _num_parts(tiles: int, most: int, slots: int) -> int:
     """In how many parts tokens are added up, for each of so many tiles: as many as can be worked on at once."""
     return min(most, max(1, slots // tiles))
+
+
+@cache
+def _shared_bytes(device: torch.device) -> int:
+    """Of one processor, for one program; 0 where that is not said."""
+    if device.type != "cuda":
+        return 0
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0))
 
 
 def add_norm(x_TH: Tensor, delta_TH: Tensor | None, gain_H: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -483,13 +494,14 @@ def add_low_rank(grad_TO: Tensor, low_TN: Tensor, input_TI: Tensor | None, above
     tiles *= _cdiv(num_ranks, ranks)
     input_TI = grad_TO if input_TI is None else input_TI  # no program reads it
     alone = ranks > 64
+    tokens = LEARN_TOKENS * (2 if alone and _shared_bytes(grad_TO.device) >= ROOM_BYTES else 1)
     _add_low_rank(
         (tiles, _num_parts(tiles, parts, SLOTS // 2 if alone else SLOTS)),
         (grad_TO, low_TN, input_TI, above_TN, sum_PWN),
         (num,),
         (
             *(one.stride(0) for one in (grad_TO, low_TN, input_TI, above_TN)),
-            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, LEARN_TOKENS * (2 if alone else 1)),
+            *(num_outputs, num_inputs, num_ranks, LEARN_WIDTH, ranks, tokens),
         ),
         warps=8 if alone else 4,
     )

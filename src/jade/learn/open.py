@@ -100,7 +100,7 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
         raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
-    if not begun:  # nothing was learned from what was noted
+    if not begun and not any(folder.glob("examples*")):  # nothing was made of what was noted
         (folder / FILE).unlink(missing_ok=True)
     check_texts(config, folder)
     _write(config, written)

@@ -19,10 +19,10 @@ FILE = "texts.json"
 
 def check_texts(config: Config, folder: Path) -> None:
     """Note what the texts of a run are when it begins; refuse to go on with one of which they are no longer so."""
-    found = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in _texts(config)}
+    found = {str(path): _checksum(path) for path in _texts(config)}
     noted = folder / FILE
     if noted.is_file():
-        was = json.loads(noted.read_text(encoding="utf-8"))
+        was = _read(noted)
         changed = sorted(name for name in was.keys() | found.keys() if was.get(name) != found.get(name))
         if changed:
             raise ConfigError(
@@ -32,6 +32,23 @@ def check_texts(config: Config, folder: Path) -> None:
     partial = noted.with_suffix(".partial")
     partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     partial.replace(noted)
+
+
+def _checksum(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def _read(noted: Path) -> dict[str, str]:
+    try:
+        was = json.loads(noted.read_text(encoding="utf-8"))
+        if isinstance(was, dict):
+            return was
+    except (OSError, ValueError):
+        pass
+    raise ConfigError(f"{noted}: is not what was written there; remove it if what the run reads has not changed")
 
 
 def _texts(config: Config) -> Iterator[Path]:

@@ -58,7 +58,8 @@ async def open_crew(config: Config) -> AsyncIterator[Crew]:
     from jade.retrieval.open import open_retriever
 
     team = build_team(config.team)
-    unknown = sorted(set(config.roles) - set(team.prompts))
+    # A planner for prices came with the weights; a team may have put another in the planner's place.
+    unknown = sorted({code for code, own in config.roles.items() if not own.only_priced} - set(team.prompts))
     if unknown:
         raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
     async with AsyncExitStack() as stack:
