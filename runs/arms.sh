@@ -9,8 +9,8 @@
 #   ARMS="whole select" runs/arms.sh out/selection 0
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
-# it is data/START-model), TESTS (the start and the untrained model, or nothing), REPORT (nothing: none, for arms that are
-# worked side by side, as runs/findings.toml does).
+# it is data/START-model), PASSAGES (what whole and select are given, 10), TESTS (the start and the untrained model, or
+# nothing), REPORT (nothing: none, for arms that are worked side by side, as runs/findings.toml does).
 set -eu
 if [ $# -lt 1 ]; then
   sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
@@ -50,8 +50,9 @@ in_the_test() { # ARM: what its test shares with its training
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
   case $1 in whole) plan="R,AG" ;; select) plan="R,DS,AG" ;; *) return 0 ;; esac
-  # Ten passages, so that there is something to leave out.
-  echo "--set team.workflows=[\"$plan\"] --set retrieval.k=10 --set backbone.max_prompt_tokens=2048"
+  # Ten passages, so that there is something to leave out; a reader needs about two hundred tokens for each.
+  k=${PASSAGES:-10}
+  echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 1024 / 5))"
 }
 
 train() { # ARM SEED [options]

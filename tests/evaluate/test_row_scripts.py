@@ -169,6 +169,13 @@ def test_arms_are_reported_beside_the_start_and_the_untrained_model(tmp_path: Pa
     assert option(the_call(calls, "eval", "test/warm-start"), "--model") == "data/even-model"
 
 
+def test_selection_may_be_given_more_to_leave_out(tmp_path: Path) -> None:
+    trained, _, tested, _ = would_run("arms.sh", tmp_path, "0", ARMS="select", PASSAGES="20", TESTS="")
+    for call in (trained, tested):
+        config = load_config(None, overrides(call))
+        assert (config.retrieval.k, config.backbone.max_prompt_tokens) == (20, 4096)
+
+
 def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
     calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint")
     before = the_call(calls, "eval", "test/select-before")
