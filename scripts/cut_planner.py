@@ -7,7 +7,7 @@
 two, layer by layer, is brought to the given rank where it matters: weighed by what flows into each layer while the
 planner reads questions of the given files at prices from all over the dial. None of them is answered.
 
-Shapes: T = tokens, O and I = outputs and inputs of a layer, R = the rank.
+Shapes: T = tokens, O and I = outputs and inputs of a layer, K = the smaller of both, R = the rank.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def cut(difference_OI: Tensor, power_II: Tensor, rank: int) -> tuple[Tensor, Ten
     root_I = values_I.clamp(min=LEAST * float(values_I.mean())).sqrt()
     root_II = vectors_II * root_I @ vectors_II.T
     inverse_II = vectors_II / root_I @ vectors_II.T
-    left_OO, size, right_II = torch.linalg.svd(difference_OI.double() @ root_II, full_matrices=False)
-    half_R = size[:rank].sqrt()
-    return (left_OO[:, :rank] * half_R).float(), (half_R[:, None] * right_II[:rank] @ inverse_II).float()
+    left_OK, size_K, right_KI = torch.linalg.svd(difference_OI.double() @ root_II, full_matrices=False)
+    half_R = size_K[:rank].sqrt()
+    return (left_OK[:, :rank] * half_R).float(), (half_R[:, None] * right_KI[:rank] @ inverse_II).float()
 
 
 def main() -> None:

@@ -33,8 +33,10 @@ from jade.team.team import build_team
 from jade.types import Passage, Question, Trace
 
 COMPARED = ("seed", "team", "sampling", "budget", "backbone", "roles", "eval")
-INDIFFERENT = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline", "fuse")
+PACE = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline", "fuse")
 """Settings that change how fast a question is answered, not how."""
+KNOWN_BY_WEIGHTS = ("adapter", "only_priced")
+"""What `weights` says in their place: by what an adapter is and when it speaks, not by where it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,12 +201,7 @@ async def evaluate(
 def settings_of(request: Request, config: Config) -> dict[str, Any]:
     """What must be the same for a run to go on: whatever can change a record."""
     chosen = config.model_dump(mode="json", include=set(COMPARED))
-    settings: dict[str, Any] = _without(chosen, INDIFFERENT)
-    for own in (settings["backbone"], *settings["roles"].values()):
-        if not own.pop("only_priced"):  # said only where it says something
-            continue
-        own["only_priced"] = True
-        own["adapter"] = "priced"  # it came with the weights, wherever these are installed; `weights` knows what it is
+    settings: dict[str, Any] = _without(chosen, (*PACE, *KNOWN_BY_WEIGHTS))
     settings["eval"].pop("give_up_after")
     settings["eval"].pop("check_index")
     settings["split"], settings["limit"] = request.split, request.limit
@@ -220,9 +217,9 @@ def settings_of(request: Request, config: Config) -> dict[str, Any]:
 
 
 def _fingerprint(backbone: BackboneConfig) -> list[str]:
-    """Of the weights, and of the adapter over them."""
+    """Of the weights, and of the adapter over them; and whether they speak only where prices are told."""
     parts = [backbone.model, *([str(backbone.adapter)] if backbone.adapter else [])]
-    return [fingerprint_weights(part) for part in parts]
+    return [*map(fingerprint_weights, parts), *(["priced"] if backbone.only_priced else [])]
 
 
 def about(request: Request, config: Config) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.sampler import Troupe
 from jade.learn.show import Spectator
-from jade.learn.texts import FILE, check_texts
+from jade.learn.texts import check_texts, write_whole
 from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
 
@@ -87,8 +87,8 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     written = folder / "config.toml"
     if not written.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        _write(config, written)
-        check_texts(config, folder)
+        write_whole(written, dump_config(config))
+        check_texts(config, folder, anew=True)
         return
     begun = bool(Checkpoints(folder / "checkpoints").all())
     if begun and not resume:
@@ -100,17 +100,9 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     changed = [name for name in differences(load_config(written), config) if name not in FREE]
     if resume and changed:
         raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
-    if not begun and not any(folder.glob("examples*")):  # nothing was made of what was noted
-        (folder / FILE).unlink(missing_ok=True)
-    check_texts(config, folder)
-    _write(config, written)
-
-
-def _write(config: Config, path: Path) -> None:
-    """Whole or not at all: a run whose settings are half there could not be resumed."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(dump_config(config), encoding="utf-8")
-    partial.replace(path)
+    # Where neither weights nor examples were made yet, nothing was made of what was noted.
+    check_texts(config, folder, anew=not begun and not any(folder.glob("examples*")))
+    write_whole(written, dump_config(config))
 
 
 def say_if_new(folder: Path, say: Callable[[str], None]) -> None:

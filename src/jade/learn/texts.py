@@ -6,22 +6,23 @@ nothing in its settings would tell.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from jade.backbone.weights import file_sha256
 from jade.config import Config
 from jade.errors import ConfigError
 
 FILE = "texts.json"
 
 
-def check_texts(config: Config, folder: Path) -> None:
-    """Note what the texts of a run are when it begins; refuse to go on with one of which they are no longer so."""
+def check_texts(config: Config, folder: Path, *, anew: bool) -> None:
+    """Note what the texts of a run are when it begins, or begins anew; refuse to go on with one of which they are no
+    longer so."""
     found = {str(path): _checksum(path) for path in _texts(config)}
     noted = folder / FILE
-    if noted.is_file():
+    if noted.is_file() and not anew:
         was = _read(noted)
         changed = sorted(name for name in was.keys() | found.keys() if was.get(name) != found.get(name))
         if changed:
@@ -29,14 +30,19 @@ def check_texts(config: Config, folder: Path) -> None:
                 f"{changed[0]}: is not what it was when the run in {folder} began; put it back, or begin another run"
             )
         return
-    partial = noted.with_suffix(".partial")
-    partial.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    partial.replace(noted)
+    write_whole(noted, json.dumps(found, indent=1) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Or not at all: a run of which something is half there could not be resumed."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _checksum(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return file_sha256(path)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror or error})") from None
 

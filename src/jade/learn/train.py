@@ -34,6 +34,7 @@ from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
 from jade.learn.sampler import Troupe, lay_out, publish, work
 from jade.learn.show import Silent, Spectator
+from jade.learn.texts import write_whole
 from jade.learn.transitions import Experience, flatten, of_roles
 from jade.reward.outcome import assign_rewards, ramped
 from jade.team.crew import Crew
@@ -292,6 +293,4 @@ class Run:
 
 def _write_traces(path: Path, traces: Sequence[Trace]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    partial.write_text("".join(dump_trace(trace) + "\n" for trace in traces), encoding="utf-8")
-    partial.replace(path)
+    write_whole(path, "".join(dump_trace(trace) + "\n" for trace in traces))
