@@ -296,12 +296,14 @@ class _Layer:
         out_grad_QX, above_QR = self.times_back("output", grad_QH)
         self.learn("output", grad_QH, seen.out_QAD.view(num_looking, -1), seen.out_low_QR, above_QR)
         heads_grad_TX = self.seen_back(out_grad_QX.view(num_looking, -1, self.shape.size), seen).view(num, -1)
-        if not (goes_on or self.merged.wants("input_gain")):  # the first layer, over embeddings that are frozen
+        normed_grad_TH: Tensor | None = None
+        if goes_on or self.merged.wants("input_gain"):
+            normed_grad_TH, above_TR = self.times_back("qkv", heads_grad_TX)
+        else:  # the first layer, over embeddings that are frozen
             above_TR = self.above("qkv", heads_grad_TX)
-            self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
-            return None
-        normed_grad_TH, above_TR = self.times_back("qkv", heads_grad_TX)
         self.learn("qkv", heads_grad_TX, seen.normed_TH, seen.normed_low_TR, above_TR)
+        if normed_grad_TH is None:
+            return None
         return self.norm_back("input_gain", normed_grad_TH, seen.x_TH, self.queries.spread(grad_QH, num))
 
     def feed(self, x_TH: Tensor, delta_TH: Tensor | None) -> tuple[Tensor, Tensor, _Fed]:
