@@ -9,16 +9,18 @@
 #   ARMS="whole select" runs/arms.sh out/selection 0
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
-# it is data/START-model), PASSAGES (what whole and select are given, 10), TESTS (the start and the untrained model, or
-# nothing), REPORT (nothing: none, for arms that are worked side by side, as runs/findings.toml does).
+# it is data/START-model), MODEL (what the start was made of, smollm2-135m), PASSAGES (what whole and select are given, 10),
+# TESTS (what is tested beside the arms: "warm-start untrained", or less), REPORT (nothing: none, for arms that are worked
+# side by side, as runs/findings.toml does). SEEDS may be "": then only what TESTS names is tested.
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,13s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
-out=$1 seeds=${2:-"0 1"} limit=${3:-1000}
+out=$1 seeds=${2-"0 1"} limit=${3:-1000}
 [ $# -gt 3 ] && shift 3 || shift $#
-jade=${JADE:-jade} start=${START:-start} arms=${ARMS:-"joint planner-only executors-only"}
+jade=${JADE:-jade} start=${START:-start} untrained=${MODEL:-smollm2-135m} tests=${TESTS-"warm-start untrained"}
+arms=${ARMS:-"joint planner-only executors-only"}
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
 # Questions that one search can answer.
@@ -62,7 +64,7 @@ train() { # ARM SEED [options]
   own=$(settings "$arm")
   # shellcheck disable=SC2046,SC2086  # several options in one string
   $jade train runs/joint.toml --out "$out/train/$arm-$seed" --resume --set "seed=$seed" \
-    --set "backbone.adapter=data/$start-adapter" --set "$parts" $own $(in_the_test "$arm") "$@"
+    --set "backbone.model=$untrained" --set "backbone.adapter=data/$start-adapter" --set "$parts" $own $(in_the_test "$arm") "$@"
   $jade export "$out/train/$arm-$seed" --out "$out/model/$arm-$seed" --merge --dtype bfloat16 --checkpoint newest
 }
 
@@ -82,18 +84,24 @@ for seed in $seeds; do
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done
-if [ "${TESTS-start}" ]; then
-  test_on warm-start "data/$start-model"
-  test_on untrained smollm2-135m
-  pooled="$pooled warm-start=$out/test/warm-start untrained=$out/test/untrained"
+for before in $tests; do
+  case $before in
+    warm-start) from=data/$start-model ;;
+    untrained) from=$untrained ;;
+    *) echo "runs/arms.sh: TESTS are warm-start and untrained, not $before" >&2; exit 2 ;;
+  esac
+  planned=""
   for arm in $arms; do
-    # What a fixed plan was worth before it was trained.
-    case $arm in whole | select) ;; *) continue ;; esac
-    # shellcheck disable=SC2046
-    test_on "$arm-before" "data/$start-model" $(in_the_test "$arm")
-    pooled="$pooled $arm-before=$out/test/$arm-before"
+    # What a fixed plan is worth before it is trained; where plans are chosen, all arms began alike.
+    case $arm in
+      whole | select) name=$arm-$before own=$(in_the_test "$arm") ;;
+      *) [ "$planned" ] && continue; planned=yes name=$before own= ;;
+    esac
+    # shellcheck disable=SC2086
+    test_on "$name" "$from" $own
+    pooled="$pooled $name=$out/test/$name"
   done
-fi
+done
 [ "${REPORT-all}" ] || exit 0
 # shellcheck disable=SC2086
 $jade report $pooled --baseline "${arms%% *}" --out "$out/report"

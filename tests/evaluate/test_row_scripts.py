@@ -177,11 +177,43 @@ def test_selection_may_be_given_more_to_leave_out(tmp_path: Path) -> None:
 
 
 def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
-    calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint")
-    before = the_call(calls, "eval", "test/select-before")
-    assert option(before, "--model") == "data/start-model"
-    assert 'team.workflows=["R,DS,AG"]' in overrides(before)
-    assert [word for word in calls[-1] if "-before=" in word] == [f"select-before={tmp_path}/test/select-before"]
+    calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint", MODEL="some/model")
+    before = {"warm-start": "data/start-model", "untrained": "some/model"}
+    for name, model in before.items():
+        fixed, planned = (the_call(calls, "eval", f"test/{place}") for place in (f"select-{name}", name))
+        assert option(fixed, "--model") == option(planned, "--model") == model
+        assert 'team.workflows=["R,DS,AG"]' in overrides(fixed)
+        assert not any(word.startswith("team.workflows") for word in overrides(planned))
+    named = [word.partition("=")[0] for word in calls[-1] if "=" in word]
+    assert named == ["select", "joint", "select-warm-start", "warm-start", "select-untrained", "untrained"]
+
+
+def test_without_seeds_only_what_came_before_training_is_tested(tmp_path: Path) -> None:
+    calls = would_run("arms.sh", tmp_path, "", ARMS="whole select", TESTS="untrained")
+    assert [call[0] for call in calls] == ["eval", "eval", "report"]
+    assert [option(call, "--out") for call in calls[:2]] == [
+        f"{tmp_path}/test/{arm}-untrained" for arm in ("whole", "select")
+    ]
+
+
+def test_the_larger_model_is_trained_by_the_same_arms(tmp_path: Path) -> None:
+    small, *_ = would_run("arms.sh", tmp_path, "1", ARMS="joint", START="plain", TESTS="", REPORT="")
+    calls = would_run(
+        "larger.sh", tmp_path, "1", 9, "--set", "learn.iterations=7", ARMS="joint", START="plain", MODEL="m"
+    )
+    assert [call[0] for call in calls] == ["train", "export", "eval"]
+    as_small, as_large = (load_config(Path(call[1]), overrides(call)) for call in (small, calls[0]))
+    assert (as_large.backbone.model, as_large.learn.iterations, as_large.learn.dev) == ("m", 7, ())
+    assert as_large.learn.ppo.learning_rate < as_small.learn.ppo.learning_rate
+    assert as_large.learn.questions == as_small.learn.questions
+    assert as_large.backbone.adapter == as_small.backbone.adapter
+
+
+def test_the_larger_model_must_be_named(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "MODEL"} | {"JADE": "echo"}
+    done = subprocess.run([RUNS / "larger.sh", tmp_path], capture_output=True, text=True, env=environment)
+    assert done.returncode != 0
+    assert "MODEL" in done.stderr
 
 
 def test_an_arm_that_is_not_known_ends_the_script(tmp_path: Path) -> None:
