@@ -6,7 +6,7 @@
 #   runs/arms.sh OUT [SEEDS] [LIMIT] [further options of jade train]
 #   ARMS="joint group shared trajectory" runs/arms.sh out/credit 0
 #   ARMS="joint alpha beta both dear" runs/arms.sh out/prices 0
-#   ARMS="whole select" runs/arms.sh out/selection 0
+#   ARMS="whole select explore" runs/arms.sh out/selection 0    # explore: a selector that goes on trying, as planners do
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
 # it is data/START-model), MODEL (what the start was made of, smollm2-135m), PASSAGES (what whole and select are given, 10),
@@ -42,6 +42,7 @@ settings() { # ARM: what its training changes
     dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
     multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
     single | whole | select) echo "$one_round" ;;
+    explore) echo "$one_round --set learn.role_temperature.DS=1.0 --set learn.ppo.role_entropy.DS=0.03" ;;
     *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
   esac
 }
@@ -51,7 +52,7 @@ in_the_test() { # ARM: what its test shares with its training
   for role in $roles; do
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
-  case $1 in whole) plan="R,AG" ;; select) plan="R,DS,AG" ;; *) return 0 ;; esac
+  case $1 in whole) plan="R,AG" ;; select | explore) plan="R,DS,AG" ;; *) return 0 ;; esac
   # Ten passages, so that there is something to leave out; a reader needs about two hundred tokens for each.
   k=${PASSAGES:-10}
   echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 1024 / 5))"
@@ -94,7 +95,7 @@ for before in $tests; do
   for arm in $arms; do
     # What a fixed plan is worth before it is trained; where plans are chosen, all arms began alike.
     case $arm in
-      whole | select) name=$arm-$before own=$(in_the_test "$arm") ;;
+      whole | select | explore) name=$arm-$before own=$(in_the_test "$arm") ;;
       *) [ "$planned" ] && continue; planned=yes name=$before own= ;;
     esac
     # shellcheck disable=SC2086

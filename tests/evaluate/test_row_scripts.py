@@ -127,11 +127,12 @@ ARMS: dict[str, dict[str, object]] = {
     "multi": {"data": {"2wiki", "musique"}},
     "whole": {"workflows": ("R,AG",), "k": 10, "data": {"nq", "popqa"}},
     "select": {"workflows": ("R,DS,AG",), "k": 10, "data": {"nq", "popqa"}},
+    "explore": {"workflows": ("R,DS,AG",), "k": 10, "data": {"nq", "popqa"}, "tries": {"P", "DS"}},
 }
 """What an arm changes, and what it has in common with the others."""
 COMMON: dict[str, object] = {
     "train_roles": set(ROLE_CODES), "rule": "branch", "critic": "none", "alpha": 0.0, "beta": 0.0,
-    "data": {"2wiki", "hotpotqa", "popqa"}, "workflows": (), "k": 5,
+    "data": {"2wiki", "hotpotqa", "popqa"}, "workflows": (), "k": 5, "tries": {"P"},
 }  # fmt: skip
 
 
@@ -141,10 +142,11 @@ def test_an_arm_changes_what_it_is_named_for_and_nothing_else(tmp_path: Path, ar
     trained, exported, tested, _ = calls
     config = load_config(Path(trained[1]), overrides(trained))
     learn, datasets = config.learn, {Path(path).name.partition(".")[0] for path in config.learn.questions}
+    tries = {role for role, bonus in learn.ppo.role_entropy.items() if bonus and learn.role_temperature[role] == 1}
     found = {
         "train_roles": set(learn.train_roles), "rule": learn.credit.rule, "critic": learn.policy.critic,
         "alpha": config.reward.alpha, "beta": config.reward.beta, "data": datasets,
-        "workflows": tuple(config.team.workflows), "k": config.retrieval.k,
+        "workflows": tuple(config.team.workflows), "k": config.retrieval.k, "tries": tries,
     }  # fmt: skip
     assert found == COMMON | ARMS[arm]
     assert set(config.roles) == set(ROLE_CODES) - set(learn.train_roles)
