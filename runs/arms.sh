@@ -42,7 +42,7 @@ settings() { # ARM: what its training changes
     dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
     multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
     single | whole | select) echo "$one_round" ;;
-    explore) echo "$one_round --set learn.role_temperature.DS=1.0 --set learn.ppo.role_entropy.DS=0.03" ;;
+    explore) echo "$one_round --set learn.role_temperature.DS=1.0 --set learn.ppo.role_entropy.DS=0.06" ;;
     *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
   esac
 }

@@ -30,6 +30,9 @@ class Recorder:
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
         self.seen.append(("alarm", number, str(alarm), back_to, scale))
 
+    def remark(self, number: int, text: str) -> None:
+        self.seen.append(("remark", number, text))
+
 
 def test_what_the_journal_gains_is_shown_once_and_in_order(tmp_path: Path) -> None:
     journal, recorder = Journal(tmp_path), Recorder()
@@ -37,12 +40,14 @@ def test_what_the_journal_gains_is_shown_once_and_in_order(tmp_path: Path) -> No
     reader = Reader(tmp_path / "metrics.jsonl")
     journal.write("dev", 1, {"reward": 0.2})
     journal.write("guard", 2, {"event": "kl", "detail": "far", "back_to": 1, "scale": 0.5})
+    journal.write("mind", 2, {"event": "silence", "detail": "DS is quiet"})
     reader.show(recorder, 9)
     journal.write("iteration", 2, {"reward": 0.3})
     reader.show(recorder, 9)
     assert recorder.seen == [
         ("dev", 1, {"reward": 0.2}),
         ("alarm", 2, "kl: far", 1, 0.5),
+        ("remark", 2, "DS is quiet"),
         ("iteration", 2, 9, {"reward": 0.3}),
     ]
 

@@ -301,10 +301,12 @@ def test_lines_say_what_happened_and_markup_in_it_stays_text() -> None:
         spectator.iteration(3, 10, FIGURES | PLANS | {"seconds": 30.0, "tokens/P": 600.0})
         spectator.dev(3, FIGURES)
         spectator.alarm(4, Alarm("kl", "[red]far[/red]"), 2, 0.5)
+        spectator.remark(5, "[red]DS[/red] is quiet")
     text = out.getvalue()
     figures = "reward 0.250 outcome 0.500 rounds 2.000 retrievals 1.000 malformed 0.100 approx_kl 0.010"
     assert f"3/10 {figures} QDS 60% R,AG 40% 20 trained tokens/s 3:30 left" in text
     assert "4 guard: kl: [red]far[/red]; back to 2, step size times 0.5" in text
+    assert "5 mind: [red]DS[/red] is quiet" in text
 
 
 def test_the_live_table_shows_the_last_iterations() -> None:
@@ -315,6 +317,7 @@ def test_the_live_table_shows_the_last_iterations() -> None:
             table.iteration(number, 20, FIGURES | PLANS | {"seconds": 2.0} | changing)
         table.dev(19, FIGURES)
         table.alarm(19, Alarm("kl", "far"), 2, 0.5)
+        table.remark(19, "DS is quiet")
     plain = Text.from_ansi(out.getvalue()).plain.splitlines()  # every frame, without its colours
     head = next(line for line in plain if "reward" in line)
     names = "reward, outcome, rounds, retrievals, malformed, approx kl, entropy, plans, trained tokens/s, left"
@@ -325,6 +328,7 @@ def test_the_live_table_shows_the_last_iterations() -> None:
     assert rows[0][1:] == ["0.080", *same, "1.000", "QDS 60% R,AG 40%", "540", "0:24 left"]
     assert rows[-1][1:] == ["0.190", *same, "2.375", "QDS 60% R,AG 40%", "595", "0:02 left"]
     assert "guard: kl: far" in out.getvalue()
+    assert "19 mind: DS is quiet" in out.getvalue()
 
 
 def test_the_speed_says_what_it_counts() -> None:

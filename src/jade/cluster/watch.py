@@ -75,4 +75,13 @@ def _guard(spectator: Spectator, number: int, total: int, row: Row) -> None:
     spectator.alarm(number, Alarm(row["event"], row["detail"]), row["back_to"], row["scale"])
 
 
-KINDS: dict[str, Callable[[Spectator, int, int, Row], None]] = {"iteration": _iteration, "dev": _dev, "guard": _guard}
+def _mind(spectator: Spectator, number: int, total: int, row: Row) -> None:
+    spectator.remark(number, row["detail"])
+
+
+KINDS: dict[str, Callable[[Spectator, int, int, Row], None]] = {
+    "iteration": _iteration,
+    "dev": _dev,
+    "guard": _guard,
+    "mind": _mind,
+}

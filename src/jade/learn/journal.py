@@ -1,4 +1,4 @@
-"""The journal of a run: one JSON line for each iteration, measurement and guard event, in order.
+"""The journal of a run: one JSON line for each iteration, measurement, guard event and remark, in order.
 
 A resumed run cuts the journal back to its checkpoint and writes on, so that it reads as if nothing had happened;
 TensorBoard is told to forget the same iterations.

@@ -23,6 +23,7 @@ class Spectator(Protocol):
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None: ...
     def dev(self, number: int, figures: Mapping[str, float]) -> None: ...
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None: ...
+    def remark(self, number: int, text: str) -> None: ...
 
 
 class Silent:
@@ -35,6 +36,9 @@ class Silent:
         return None
 
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
+        return None
+
+    def remark(self, number: int, text: str) -> None:
         return None
 
 
@@ -56,6 +60,9 @@ class Lines:
 
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
         self._say(f"{number} guard: {alarm}; back to {back_to}, step size times {scale:g}")
+
+    def remark(self, number: int, text: str) -> None:
+        self._say(f"{number} mind: {text}")
 
     def _say(self, text: str) -> None:
         self._console.print(escape(text), soft_wrap=True, highlight=False)
@@ -91,6 +98,9 @@ class LiveTable:
 
     def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
         self._lines.alarm(number, alarm, back_to, scale)
+
+    def remark(self, number: int, text: str) -> None:
+        self._lines.remark(number, text)
 
     def _table(self) -> Table:
         table = Table("iteration", *self._columns)

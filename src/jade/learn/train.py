@@ -34,6 +34,7 @@ from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
 from jade.learn.sampler import Troupe, lay_out, publish, work
 from jade.learn.show import Silent, Spectator
+from jade.learn.silence import newly_silent
 from jade.learn.texts import write_whole
 from jade.learn.transitions import Experience, flatten, of_roles
 from jade.reward.outcome import assign_rewards, ramped
@@ -156,9 +157,12 @@ class Run:
         figures |= {"seconds_publish": published - waited + laid_out - updated, "seconds": published - started}
         figures |= self._watch.figures()
         self._pass(iteration, traces, figures)
+        at_checkpoint = self.progress.iteration % self.cfg.learn.checkpoint_every == 0
+        if at_checkpoint:
+            self._mind_who_is_silent()
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
-        if self.progress.iteration % self.cfg.learn.checkpoint_every == 0:
+        if at_checkpoint:
             self._save()
 
     async def _improve(self, iteration: int, deadline: Deadline) -> tuple[list[Trace], Figures]:
@@ -245,6 +249,14 @@ class Run:
         if self.progress != self._saved:
             self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
             self._saved = self.progress
+
+    def _mind_who_is_silent(self) -> None:
+        """Before any checkpoint of this iteration: it counts what the journal holds."""
+        number = self.progress.iteration
+        rows = list(read_journal(self.folder, "iteration")) if is_first() else []
+        for text in newly_silent(rows, since=number - self.cfg.learn.checkpoint_every).values():
+            self.journal.write("mind", number, {"event": "silence", "detail": text})
+            self.spectator.remark(number, text)
 
     async def _roll_back(self, alarm: Alarm) -> None:
         """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""

@@ -50,7 +50,7 @@ export class TrainingView {
     this.tiles = h("dl", { class: "tiles" });
     this.plans = new Chart({ title: "Workflows the planner chose", kind: "area", wide: true });
     this.charts = CHARTS.map((spec) => ({ ...spec, chart: new Chart(spec) }));
-    this.events = h("section", { class: "card", "aria-label": "Guard events" });
+    this.events = h("section", { class: "card", "aria-label": "Guard events and remarks" });
     this.samples = h("section", { class: "card", "aria-label": "Sampled traces" });
     const drawn = this.charts.map(({ chart }) => chart.element);
     const grid = h("div", { class: "charts" }, drawn.slice(0, 4), this.plans.element, drawn.slice(4));
@@ -141,14 +141,14 @@ export class TrainingView {
     if (!this.element.isConnected || !this.rows) return;
     const rows = this.#iterations("iteration", "fit");
     const dev = this.#iterations("dev");
-    const guards = this.rows.filter((row) => row.kind === "guard");
+    const events = this.rows.filter((row) => row.kind === "guard" || row.kind === "mind");
     const domain = [
       Math.min(rows[0]?.iteration ?? 0, dev[0]?.iteration ?? Infinity),
       Math.max(rows.at(-1)?.iteration ?? 1, dev.at(-1)?.iteration ?? 0),
     ];
     const common = {
       domain,
-      marks: guards.map((row) => ({ x: row.iteration, label: `${row.event}: ${row.detail}` })),
+      marks: events.map((row) => ({ x: row.iteration, label: `${row.event}: ${row.detail}` })),
       smoothing: Number(this.smoothing.value),
     };
     for (const { chart, ...spec } of this.charts) {
@@ -163,8 +163,8 @@ export class TrainingView {
       this.tiles,
       TILES.map(([name, label]) => tile(rows, name, label)),
     );
-    put(this.events, eventsTable(guards));
-    this.events.hidden = !guards.length;
+    put(this.events, eventsTable(events));
+    this.events.hidden = !events.length;
   }
 
   async #drawSamples() {
@@ -255,20 +255,20 @@ function tile(rows, name, label) {
   );
 }
 
-function eventsTable(guards) {
-  if (!guards.length) return null;
-  const rows = guards.map((row) =>
+function eventsTable(events) {
+  if (!events.length) return null;
+  const rows = events.map((row) =>
     h(
       "tr",
       {},
       h("td", {}, row.iteration),
       h("td", {}, row.event),
       h("td", {}, row.detail),
-      h("td", {}, `back to ${row.back_to}, step × ${compact(row.scale)}`),
+      h("td", {}, row.kind === "guard" ? `back to ${row.back_to}, step × ${compact(row.scale)}` : "nothing"),
     ),
   );
   return [
-    h("h2", {}, "Guard events"),
+    h("h2", {}, "Guard events and remarks"),
     h(
       "table",
       { class: "events" },
