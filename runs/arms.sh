@@ -9,7 +9,7 @@
 #   ARMS="whole select explore" runs/arms.sh out/selection 0    # explore: a selector that goes on trying, as planners do
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
-# it is data/START-model), MODEL (what the start was made of, smollm2-135m), PASSAGES (what whole and select are given, 10),
+# it is data/START-model), BASE (the model that the start was made of, smollm2-135m), PASSAGES (what whole and select get, 10),
 # TESTS (what is tested beside the arms: "warm-start untrained", or less), REPORT (nothing: none, for arms that are worked
 # side by side, as runs/findings.toml does). SEEDS may be "": then only what TESTS names is tested.
 set -eu
@@ -19,7 +19,7 @@ if [ $# -lt 1 ]; then
 fi
 out=$1 seeds=${2-"0 1"} limit=${3:-1000}
 [ $# -gt 3 ] && shift 3 || shift $#
-jade=${JADE:-jade} start=${START:-start} untrained=${MODEL:-smollm2-135m} tests=${TESTS-"warm-start untrained"}
+jade=${JADE:-jade} start=${START:-start} base=${BASE:-smollm2-135m} tests=${TESTS-"warm-start untrained"}
 arms=${ARMS:-"joint planner-only executors-only"}
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
@@ -65,7 +65,7 @@ train() { # ARM SEED [options]
   own=$(settings "$arm")
   # shellcheck disable=SC2046,SC2086  # several options in one string
   $jade train runs/joint.toml --out "$out/train/$arm-$seed" --resume --set "seed=$seed" \
-    --set "backbone.model=$untrained" --set "backbone.adapter=data/$start-adapter" --set "$parts" $own $(in_the_test "$arm") "$@"
+    --set "backbone.model=$base" --set "backbone.adapter=data/$start-adapter" --set "$parts" $own $(in_the_test "$arm") "$@"
   $jade export "$out/train/$arm-$seed" --out "$out/model/$arm-$seed" --merge --dtype bfloat16 --checkpoint newest
 }
 
@@ -75,6 +75,11 @@ test_on() { # NAME MODEL [options]
   $jade eval --benchmark all --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
     --concurrency 512 --set backbone.max_batch=256 --set backbone.max_prompt_tokens=1280 --set "$parts" "$@"
 }
+
+for arm in $arms; do settings "$arm" > /dev/null; done
+for before in $tests; do
+  case $before in warm-start | untrained) ;; *) echo "runs/arms.sh: TESTS are warm-start and untrained, not $before" >&2; exit 2 ;; esac
+done
 
 pooled=""
 for seed in $seeds; do
@@ -86,23 +91,23 @@ for seed in $seeds; do
   done
 done
 for before in $tests; do
-  case $before in
-    warm-start) from=data/$start-model ;;
-    untrained) from=$untrained ;;
-    *) echo "runs/arms.sh: TESTS are warm-start and untrained, not $before" >&2; exit 2 ;;
-  esac
-  planned=""
+  case $before in warm-start) from=data/$start-model ;; untrained) from=$base ;; esac
+  done=""
   for arm in $arms; do
     # What a fixed plan is worth before it is trained; where plans are chosen, all arms began alike.
     case $arm in
-      whole | select | explore) name=$arm-$before own=$(in_the_test "$arm") ;;
-      *) [ "$planned" ] && continue; planned=yes name=$before own= ;;
+      whole) name=whole-$before own=$(in_the_test "$arm") ;;
+      select | explore) name=select-$before own=$(in_the_test "$arm") ;;
+      *) name=$before own= ;;
     esac
+    case " $done " in *" $name "*) continue ;; esac
+    done="$done $name"
     # shellcheck disable=SC2086
     test_on "$name" "$from" $own
     pooled="$pooled $name=$out/test/$name"
   done
 done
+[ "$seeds" ] || exit 0 # no arm to compare with
 [ "${REPORT-all}" ] || exit 0
 # shellcheck disable=SC2086
 $jade report $pooled --baseline "${arms%% *}" --out "$out/report"

@@ -179,7 +179,7 @@ def test_selection_may_be_given_more_to_leave_out(tmp_path: Path) -> None:
 
 
 def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
-    calls = would_run("arms.sh", tmp_path, "0", ARMS="select joint", MODEL="some/model")
+    calls = would_run("arms.sh", tmp_path, "0", ARMS="select explore joint", BASE="some/model")
     before = {"warm-start": "data/start-model", "untrained": "some/model"}
     for name, model in before.items():
         fixed, planned = (the_call(calls, "eval", f"test/{place}") for place in (f"select-{name}", name))
@@ -187,13 +187,14 @@ def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
         assert 'team.workflows=["R,DS,AG"]' in overrides(fixed)
         assert not any(word.startswith("team.workflows") for word in overrides(planned))
     named = [word.partition("=")[0] for word in calls[-1] if "=" in word]
-    assert named == ["select", "joint", "select-warm-start", "warm-start", "select-untrained", "untrained"]
+    arms = ["select", "explore", "joint"]
+    assert named == [*arms, "select-warm-start", "warm-start", "select-untrained", "untrained"]
 
 
 def test_without_seeds_only_what_came_before_training_is_tested(tmp_path: Path) -> None:
     calls = would_run("arms.sh", tmp_path, "", ARMS="whole select", TESTS="untrained")
-    assert [call[0] for call in calls] == ["eval", "eval", "report"]
-    assert [option(call, "--out") for call in calls[:2]] == [
+    assert [call[0] for call in calls] == ["eval", "eval"]  # and no report, which would have no arm to compare with
+    assert [option(call, "--out") for call in calls] == [
         f"{tmp_path}/test/{arm}-untrained" for arm in ("whole", "select")
     ]
 
@@ -211,17 +212,29 @@ def test_the_larger_model_is_trained_by_the_same_arms(tmp_path: Path) -> None:
     assert as_large.backbone.adapter == as_small.backbone.adapter
 
 
-def test_the_larger_model_must_be_named(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "MODEL"} | {"JADE": "echo"}
-    done = subprocess.run([RUNS / "larger.sh", tmp_path], capture_output=True, text=True, env=environment)
-    assert done.returncode != 0
-    assert "MODEL" in done.stderr
+def test_options_of_a_caller_outweigh_those_of_the_larger_model(tmp_path: Path) -> None:
+    own = ("--set", "learn.ppo.learning_rate=1e-5")
+    trained, *_ = would_run("larger.sh", tmp_path, "0", 9, *own, ARMS="joint", START="plain", MODEL="m")
+    assert load_config(Path(trained[1]), overrides(trained)).learn.ppo.learning_rate == 1e-5
 
 
-def test_an_arm_that_is_not_known_ends_the_script(tmp_path: Path) -> None:
-    environment = os.environ | {"JADE": "echo", "ARMS": "joynt"}
-    done = subprocess.run([RUNS / "arms.sh", tmp_path], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (2, "runs/arms.sh: no arm is called joynt\n")
+@pytest.mark.parametrize("lacking", ["MODEL", "START"])
+def test_the_larger_model_and_its_start_must_be_named(tmp_path: Path, lacking: str) -> None:
+    environment = os.environ | {"JADE": "echo", "MODEL": "m", "START": "plain"} | {lacking: ""}
+    done = subprocess.run([RUNS / "larger.sh", tmp_path, "0", "9"], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "MODEL=... START=... [ARMS=joint] runs/larger.sh OUT SEEDS LIMIT" in done.stderr
+
+
+@pytest.mark.parametrize("seeds", ["0", ""])
+def test_an_arm_or_a_test_that_is_not_known_ends_the_script_before_any_work(tmp_path: Path, seeds: str) -> None:
+    for given, complaint in (
+        ({"ARMS": "whole joynt"}, "no arm is called joynt"),
+        ({"TESTS": "start"}, "TESTS are warm-start and untrained, not start"),
+    ):
+        environment = os.environ | {"JADE": "echo"} | given
+        done = subprocess.run([RUNS / "arms.sh", tmp_path, seeds], capture_output=True, text=True, env=environment)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"runs/arms.sh: {complaint}\n")
 
 
 def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None:

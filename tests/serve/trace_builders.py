@@ -83,7 +83,7 @@ def write_training(folder: Path, iterations: int = 12) -> Path:
         "back_to": 5,
         "scale": 0.5,
     }
-    mind = {"kind": "mind", "iteration": 9, "event": "silence", "detail": "DS hardly tries anything any more"}
+    mind = {"kind": "mind", "iteration": 9, "event": "silence", "detail": "DS tries little any more"}
     dev = {"kind": "dev", "iteration": 10, "reward": 0.61, "outcome": 0.7}
     rows = [*lines[:7], guard, *lines[7:9], mind, lines[9], dev, *lines[10:]]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,11 @@ def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, An
             raise TraceUnreadable(f"{path}, line {number}: not JSON: {error}") from None
         if kind is None or row.get("kind") == kind:
             yield row
+
+
+def last_of_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """After a rollback an iteration stands in the journal twice; the last time counts."""
+    return [row for _, row in sorted({row["iteration"]: row for row in rows}.items())]
 
 
 def _find_board(folder: Path) -> Callable[..., Any]:

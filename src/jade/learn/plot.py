@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jade.errors import TraceUnreadable
-from jade.learn.journal import read_journal
+from jade.learn.journal import last_of_each, read_journal
 
 NUM_PLANS = 6
 """Workflows with an area of their own; the rest are one."""
@@ -42,7 +42,7 @@ def plot_run(run: Path, out: Path) -> list[Path]:
     """Write both pictures of a run."""
     rows = _iterations(run)
     out.mkdir(parents=True, exist_ok=True)
-    dev = _last_of_each(list(read_journal(run, "dev")))
+    dev = last_of_each(read_journal(run, "dev"))
     figures = {"outcome": _outcome_and_turns(rows, dev), "workflows": _workflows(rows)}
     if datasets := split_datasets(rows):
         figures["splits"] = _splits(rows, dev, datasets)
@@ -50,15 +50,10 @@ def plot_run(run: Path, out: Path) -> list[Path]:
 
 
 def _iterations(run: Path) -> list[dict[str, Any]]:
-    rows = _last_of_each(list(read_journal(run, "iteration")))
+    rows = last_of_each(read_journal(run, "iteration"))
     if not rows:
         raise TraceUnreadable(f"{run} has no finished iteration yet; nothing to draw")
     return rows
-
-
-def _last_of_each(rows: Rows) -> list[dict[str, Any]]:
-    """After a rollback an iteration stands in the journal twice; the last time counts."""
-    return [row for _, row in sorted({row["iteration"]: row for row in rows}.items())]
 
 
 def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:

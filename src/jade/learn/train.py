@@ -28,7 +28,7 @@ from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
 from jade.learn.figures import reward_figures, rollout_figures
 from jade.learn.guard import Alarm, Guard
-from jade.learn.journal import Journal, read_journal
+from jade.learn.journal import Journal, last_of_each, read_journal
 from jade.learn.learner import Learner
 from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
@@ -158,7 +158,7 @@ class Run:
         figures |= self._watch.figures()
         self._pass(iteration, traces, figures)
         at_checkpoint = self.progress.iteration % self.cfg.learn.checkpoint_every == 0
-        if at_checkpoint:
+        if at_checkpoint or self.progress.iteration == self.cfg.learn.iterations:
             self._mind_who_is_silent()
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
@@ -252,9 +252,11 @@ class Run:
 
     def _mind_who_is_silent(self) -> None:
         """Before any checkpoint of this iteration: it counts what the journal holds."""
-        number = self.progress.iteration
-        rows = list(read_journal(self.folder, "iteration")) if is_first() else []
-        for text in newly_silent(rows, since=number - self.cfg.learn.checkpoint_every).values():
+        if not is_first():
+            return
+        number, every = self.progress.iteration, self.cfg.learn.checkpoint_every
+        rows = last_of_each(read_journal(self.folder, "iteration"))
+        for text in newly_silent(rows, (number - 1) // every * every, self.cfg.learn):
             self.journal.write("mind", number, {"event": "silence", "detail": text})
             self.spectator.remark(number, text)
 

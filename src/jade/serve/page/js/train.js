@@ -1,4 +1,4 @@
-// A training run as it goes: figures, curves, the mix of workflows, guard events, and the traces sampled on the way.
+// A training run as it goes: figures, curves, the mix of workflows, guard events and remarks, and the traces sampled on the way.
 
 import { listRows, readCurves } from "./api.js";
 import { Chart } from "./chart.js";
