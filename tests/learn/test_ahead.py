@@ -398,14 +398,14 @@ def assert_nothing_is_left() -> None:
 
 
 @pytest.fixture
-def sound(tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
+def sound(tiny_model: Path, tmp_path: Path, index: Path) -> dict[str, Any]:
     """Settings of a run that can begin."""
     for name, text in (("train", "Who wrote Emma?"), ("dev", "Who wrote Dubliners?")):
         line = f'{{"id": "{name}", "question": "{text}", "golden_answers": ["Ada"]}}\n'
         (tmp_path / f"{name}.jsonl").write_text(line)
     return {
         "backbone": {"model": str(tiny_model), "device": "cpu"},
-        "retrieval": {"index": str(tmp_path)},
+        "retrieval": {"index": str(index)},
         "learn": {"ahead": True, "questions": [tmp_path / "train.jsonl"]},
     }
 

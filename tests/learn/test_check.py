@@ -26,13 +26,13 @@ def write_questions(path: Path, *texts: str, answer: str = "Ada") -> Path:
 
 
 @pytest.fixture
-def sound(tiny_model: Path, tmp_path: Path) -> dict[str, Any]:
+def sound(tiny_model: Path, tmp_path: Path, index: Path) -> dict[str, Any]:
     """Settings of a run that can begin."""
     train = write_questions(tmp_path / "train.jsonl", "Who wrote Emma?", "Who wrote Ulysses?")
     dev = write_questions(tmp_path / "dev.jsonl", "Who wrote Dubliners?")
     return {
         "backbone": {"model": str(tiny_model), "device": "cpu"},
-        "retrieval": {"index": str(tmp_path)},
+        "retrieval": {"index": str(index)},
         "learn": {"questions": [str(train)], "dev": [str(dev)]},
     }
 

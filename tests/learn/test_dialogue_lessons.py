@@ -174,12 +174,12 @@ async def test_the_same_loop_trains_it(tiny_model: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("workflows", "roles"), [(["S1"], ["P", "AG"]), ([], ["S1"])])
 def test_roles_that_have_no_work_are_refused(
-    tiny_model: Path, tmp_path: Path, workflows: list[str], roles: list[str]
+    tiny_model: Path, index: Path, workflows: list[str], roles: list[str]
 ) -> None:
     settings = {
         "team": {"workflows": workflows},
         "learn": {"train_roles": roles},
-        "retrieval": {"index": str(tmp_path)},
+        "retrieval": {"index": str(index)},
     }
     with pytest.raises(ConfigError, match=r"learn\.train_roles: .* have nothing to do"):
         check_training(make_config(tiny_model, settings))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -89,6 +90,33 @@ def test_one_plan_for_all_from_the_start_is_no_collapse() -> None:
     guard.judge_rollout({"reward": 0.1, "malformed": 0.1, "top_plan": 1.0})
 
 
+def work_through(guard: Guard, iterations: Iterable[dict[str, float]]) -> None:
+    for figures in iterations:
+        guard.judge_rollout(GOOD | figures)
+        guard.remember(GOOD | figures)
+
+
+@pytest.mark.parametrize("window", [1, 5])
+@pytest.mark.parametrize("fall", [0.005, 0.01, 0.015])
+def test_plans_that_become_one_slowly_while_the_reward_falls_slowly_are_a_collapse(fall: float, window: int) -> None:
+    course = [{"top_plan": min(1.0, 0.6 + 0.02 * i), "reward": max(0.0, 0.5 - fall * i)} for i in range(60)]
+    with pytest.raises(Alarm, match="at best 60%, and the reward fell from 0.500"):
+        work_through(Guard(GuardConfig(window=window)), course)
+
+
+def test_a_reward_that_drops_long_after_plans_became_one_is_a_collapse_also_behind_a_checkpoint() -> None:
+    guard = Guard(GuardConfig())
+    work_through(guard, [{"top_plan": 0.6 if i < 5 else 1.0} for i in range(20)])
+    restored = Guard(GuardConfig(), guard.recent)
+    with pytest.raises(Alarm, match="collapse: 100% of the plans are the same, at best 60%"):
+        restored.judge_rollout(GOOD | {"top_plan": 1.0, "reward": 0.1})
+
+
+def test_plans_that_become_one_while_the_reward_rises_are_no_collapse() -> None:
+    course = [{"top_plan": min(1.0, 0.6 + 0.02 * i), "reward": 0.3 + 0.005 * i} for i in range(60)]
+    work_through(Guard(GuardConfig()), course)
+
+
 def test_a_drop_of_the_reward_alone_is_no_alarm() -> None:
     Guard(GuardConfig(), [GOOD]).judge_rollout({"reward": 0.1, "malformed": 0.1, "top_plan": 0.7})
 
@@ -116,7 +144,9 @@ def test_the_memory_reaches_back_only_so_far() -> None:
     guard = Guard(GuardConfig(window=2))
     for reward in (0.0, 1.0, 1.0):
         guard.remember(GOOD | {"reward": reward, "something": 1.0})
-    assert guard.recent == [GOOD | {"reward": 1.0, "least_malformed": GOOD["malformed"]}] * 2
+    assert [{name: row[name] for name in GOOD} for row in guard.recent] == [GOOD | {"reward": 1.0}] * 2
+    assert guard.recent[-1].keys() == {*GOOD, "least_malformed", "least_top_plan", "best_reward"}
+    assert guard.recent[-1]["best_reward"] == 1.0
 
 
 @pytest.mark.parametrize("window", [1, 5])

@@ -63,11 +63,11 @@ def make_own_trace(question: Question) -> Trace:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Mapping[str, str]:
+def files(tmp_path: Path, index: Path) -> Mapping[str, str]:
     return {
         "train": write_questions(tmp_path / "set.train.jsonl", *LEAKING, CLEAN),
         "measured": write_questions(tmp_path / "set.test.jsonl", MEASURED),
-        "index": str(tmp_path),
+        "index": str(index),
     }
 
 

@@ -210,6 +210,13 @@ def test_a_resumed_run_says_when_its_step_size_will_fall_otherwise(
         ("learn.train_roles=['XY']", "learn.train_roles"),
         ("reward.alpha=-1", "reward.alpha"),
         ("retrieval.index='gone'", "retrieval.index"),
+        ("retrieval.index='{here}'", "retrieval.index"),
+        ("roles.XY.model='jade-135m'", "roles.XY"),
+        ("backbone.model='gone/some/model'", "backbone.model"),
+        ("backbone.model='{here}'", "backbone.model"),
+        ("backbone.model='gone.gguf'", "backbone.model"),
+        ("backbone.adapter='{here}'", "backbone.adapter"),
+        ("roles.AG.model='{here}'", "roles.AG.model"),
         ("learn.credit.rule='none:such'", "learn.credit.rule"),
         ("learn.held_out=['{train}']", "learn.questions"),
         ("learn.dev=['{train}']", "learn.questions"),
@@ -219,7 +226,7 @@ def test_a_bad_config_leaves_nothing_behind(
     tiny_model: Path, settings: dict[str, Any], tmp_path: Path, override: str, field: str
 ) -> None:
     run = write_config(tmp_path / "run.toml", tiny_model, settings)
-    result = invoke("train", run, "--set", override.format(train=settings["learn"]["questions"][0]))
+    result = invoke("train", run, "--set", override.format(train=settings["learn"]["questions"][0], here=tmp_path))
     assert isinstance(result.exception, ConfigError)
     assert field in str(result.exception)
     assert not (tmp_path / "run").exists()

@@ -304,15 +304,16 @@ def test_questions_of_two_datasets_that_share_an_id_each_have_a_best_trace() -> 
     assert [best.id for best in best_traces([trace, other], 0.8)] == ["one", "other"]
 
 
-def test_a_held_out_question_is_no_example_though_another_dataset_has_its_id(tiny_model: Path, tmp_path: Path) -> None:
+def test_a_held_out_question_is_no_example_though_another_dataset_has_its_id(
+    tiny_model: Path, tmp_path: Path, index: Path
+) -> None:
     traces = [make_own_trace(name, "Ada", 2) for name in ("clean", "leaked")]
     clean, leaked = traces[0], replace(traces[1], question=Question("q", "Who wrote Emma?", ("Austen",), "another"))
     (tmp_path / "own.jsonl").write_text("".join(dump_trace(trace) + "\n" for trace in (clean, leaked)))
     row = {"id": "test_9", "question": leaked.question.text, "golden_answers": ["Austen"]}
     (tmp_path / "test.jsonl").write_text(json.dumps(row))
-    (tmp_path / "index").mkdir()
     settings = {"best_traces": [str(tmp_path / "own.jsonl")], "held_out": [str(tmp_path / "test.jsonl")]}
-    config = make_config(tiny_model, {"retrieval": {"index": str(tmp_path / "index")}, "warmstart": settings})
+    config = make_config(tiny_model, {"retrieval": {"index": str(index)}, "warmstart": settings})
     assert [trace.id for trace in plan_course(config).own_traces] == ["clean"]
 
 
@@ -365,8 +366,8 @@ def test_examples_are_tokenised_as_the_sampler_reads_and_writes(tiny_model: Path
     ],
 )
 def test_a_bad_course_is_refused_before_any_work(
-    tiny_model: Path, tmp_path: Path, settings: dict[str, object], field: str
+    tiny_model: Path, index: Path, settings: dict[str, object], field: str
 ) -> None:
-    config = make_config(tiny_model, {"retrieval": {"index": str(tmp_path)}, **settings})
+    config = make_config(tiny_model, {"retrieval": {"index": str(index)}, **settings})
     with pytest.raises(ConfigError, match=field):
         plan_course(config)

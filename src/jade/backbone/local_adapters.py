@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from jade.backbone.weights import check_adapter
 from jade.errors import BackboneFailed, WeightsMissing
 
 PEFT_PREFIX = "base_model.model."
@@ -44,12 +45,7 @@ class AdapterSet:
         self.active = name
 
     def _insert(self, folder: Path, name: str) -> None:
-        weights = folder / "adapter_model.safetensors"
-        if not (folder / "adapter_config.json").is_file() or not weights.is_file():
-            raise WeightsMissing(
-                f"adapter {folder} has no adapter_config.json and adapter_model.safetensors; give a peft folder "
-                "(pickled adapters are not loaded)"
-            )
+        weights = check_adapter(folder)
         try:
             self._inject(folder, weights, name)
         except Exception as error:  # peft's complaints come in many types

@@ -128,6 +128,32 @@ def checked_folder(path: Path) -> Path:
     raise WeightsMissing(f"model folder {path} holds no *.safetensors")
 
 
+def check_named(name: str) -> None:
+    """Whether a model is there that is named by where it lies, without loading or fetching it. What a hub has under a
+    name is not looked up."""
+    path = Path(name).expanduser()
+    if name in SHIPPED or name in TRAINED:
+        return
+    if path.is_dir():
+        checked_folder(path)
+    elif path.suffix == ".gguf":
+        _require_file(path)
+    else:
+        _require_hub_name(name)
+
+
+def check_adapter(folder: Path) -> Path:
+    """The weights of a peft folder."""
+    folder = folder.expanduser()
+    weights = folder / "adapter_model.safetensors"
+    if not (folder / "adapter_config.json").is_file() or not weights.is_file():
+        raise WeightsMissing(
+            f"adapter {folder} has no adapter_config.json and adapter_model.safetensors; give a peft folder "
+            "(pickled adapters are not loaded)"
+        )
+    return weights
+
+
 def convert_gguf(gguf: Path, out: Path) -> Path:
     """Turn a .gguf file into a Hugging Face folder of safetensors. `out` appears whole or not at all."""
     from jade.backbone.local_gguf import write_folder
@@ -175,8 +201,7 @@ def _require_whole(name: str, adapter: Path, sha256: str) -> None:
 
 
 def _local_gguf(path: Path, cache: Path, progress: Progress) -> Path:
-    if not path.is_file():
-        raise WeightsMissing(f"model file {path} does not exist")
+    _require_file(path)
     out = cache / "weights" / f"{path.stem}-{file_sha256(path)[:8]}"
     if not out.is_dir():
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -185,12 +210,21 @@ def _local_gguf(path: Path, cache: Path, progress: Progress) -> Path:
     return checked_folder(out)
 
 
-def _from_hub(name: str, progress: Progress) -> Path:
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise WeightsMissing(f"model file {path} does not exist")
+
+
+def _require_hub_name(name: str) -> None:
     if name.count("/") != 1 or name.startswith(("/", ".", "~")):
         known = ", ".join(sorted([*SHIPPED, *TRAINED]))
         raise WeightsMissing(
             f"model {name!r} is no shipped name ({known}), no folder, no .gguf file and no hub name (owner/model)"
         )
+
+
+def _from_hub(name: str, progress: Progress) -> Path:
+    _require_hub_name(name)
     from huggingface_hub import snapshot_download
 
     try:

@@ -111,8 +111,8 @@ class GuardConfig(Section):
     collapse_share: float = Field(0.98, gt=0.0, le=1.0)
     """Share of one workflow that is called a collapse when the reward drops as well."""
     collapse_drop: float = Field(0.05, ge=0.0)
-    """Drop of the reward below its recent mean that makes it one, where it is also more than three times the reward's
-    standard error: questions differ in how hard they are."""
+    """Drop of the reward below its recent mean, or of that below the best it has been, that makes it one, where it is
+    also more than three times the reward's standard error: questions differ in how hard they are."""
     window: int = Field(5, ge=1)
     """Iterations that the recent means look back on."""
     shrink: float = Field(0.5, gt=0.0, lt=1.0)

@@ -6,20 +6,26 @@ sections into account.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from jade.backbone.open import is_url
+from jade.backbone.weights import check_adapter, check_named
 from jade.config import Config
 from jade.engine.probe import probe_index
-from jade.errors import ConfigError
+from jade.errors import ConfigError, IndexUnusable, WeightsMissing
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
 from jade.learn.warmstart.leaks import drop_leaks
 from jade.retrieval.base import Retriever
+from jade.retrieval.manifest import read_manifest
+from jade.retrieval.shards import is_sharded, read_shards
 from jade.reward.metrics import is_yes_no
+from jade.team.crew import check_own_backbones
 from jade.team.team import Team, build_team
 from jade.types import Question
 
@@ -97,6 +103,8 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
     """A team whose named roles can all be trained, and an index to search."""
     team = build_team(config.team)
     check_index(config.retrieval.index)
+    check_own_backbones(team, config.roles)
+    check_weights(config)
     check_roles(team, roles, setting)
     if not roles:
         raise ConfigError(f"{setting} is empty: name at least one of {', '.join(team.prompts)}")
@@ -108,7 +116,7 @@ def check_team(config: Config, roles: Sequence[str], setting: str) -> Team:
         raise ConfigError(
             f"roles.{sharing[0]}: would share the model that is being trained; leave it out, and freeze it by {setting}"
         )
-    if config.backbone.model.startswith(("http://", "https://")):
+    if is_url(config.backbone.model):
         raise ConfigError(f"backbone.model: {config.backbone.model} is a server; only a local model can be trained")
     return team
 
@@ -158,8 +166,34 @@ async def say_if_unfit(questions: Sequence[Question], retriever: Retriever, inde
 def check_index(index: str) -> None:
     if not index:
         raise ConfigError("retrieval.index is not set: give an index folder (jade index) or a retrieval server's URL")
-    if not index.startswith(("http://", "https://")) and not Path(index).is_dir():
+    if is_url(index):
+        return
+    folder = Path(index)
+    if not folder.is_dir():
         raise ConfigError(f"retrieval.index: {index} does not exist; make it with jade index")
+    with _named("retrieval.index"):
+        read_shards(folder) if is_sharded(folder) else read_manifest(folder)
+
+
+def check_weights(config: Config) -> None:
+    """Models and adapters that lie on this machine. What a hub has is known when it is fetched."""
+    own = {f"roles.{code}": backbone for code, backbone in config.roles.items()}
+    for section, backbone in ({"backbone": config.backbone} | own).items():
+        with _named(f"{section}.model"):
+            if not is_url(backbone.model):
+                check_named(backbone.model)
+        with _named(f"{section}.adapter"):
+            if backbone.adapter is not None:
+                check_adapter(backbone.adapter)
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """What is wrong with files is said of the setting that names them."""
+    try:
+        yield
+    except (WeightsMissing, IndexUnusable) as error:
+        raise ConfigError(f"{field}: {error}") from None
 
 
 def _check_credit(config: Config) -> None:

@@ -7,7 +7,7 @@
 | entropy | the update: the policy froze, or became noise |
 | failures | the rollout: questions ended in errors, which teaches nothing |
 | format | the rollout: the malformed share rose far over the lowest that its recent mean has been |
-| collapse | the rollout: nearly all plans are the same while the reward drops |
+| collapse | the rollout: nearly all plans have become the same and the reward dropped, at once or little by little |
 
 What to do about it is the training loop's business: go back to the last good checkpoint with a smaller step.
 """
@@ -22,9 +22,9 @@ from jade.learn.figures import why_steps_failed
 from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
-LEAST_MALFORMED = "least_malformed"
-"""The lowest that the recent mean of the malformed share has ever been. A share that rises slowly takes its recent mean
-along and is never far over that."""
+EXTREMES = {"least_malformed": ("malformed", min), "least_top_plan": ("top_plan", min), "best_reward": ("reward", max)}
+"""The lowest, or highest, that a recent mean has ever been. What changes slowly takes its recent mean along and is
+never far from that."""
 BEYOND_CHANCE = 3.0
 """Standard errors of an iteration's reward that a drop must exceed: the questions drawn differ in how hard they are."""
 
@@ -74,35 +74,46 @@ class Guard:
     def remember(self, figures: Mapping[str, float]) -> None:
         """Take a good iteration into the memory."""
         kept = {name: figures[name] for name in REMEMBERED if name in figures}
-        least = self._least_malformed()
+        known = {extreme: self._extreme(extreme) for extreme in EXTREMES}
         self.recent = [*self.recent, kept][-self._cfg.window :]
-        usual = self._usual("malformed")
-        if usual is not None:
-            kept[LEAST_MALFORMED] = usual if least is None else min(least, usual)
+        for extreme, (name, choose) in EXTREMES.items():
+            usual, before = self._usual(name), known[extreme]
+            if usual is not None:
+                kept[extreme] = usual if before is None else choose(before, usual)
 
     def _judge_format(self, figures: Mapping[str, float]) -> None:
-        usual, least, now = self._usual("malformed"), self._least_malformed(), figures.get("malformed", 0.0)
+        usual, least, now = self._usual("malformed"), self._extreme("least_malformed"), figures.get("malformed", 0.0)
         if usual is not None and least is not None and now > least + self._cfg.malformed_rise:
             known = f"recently {usual:.0%}, at best {least:.0%}"
             raise Alarm("format", f"{now:.0%} of the outputs are malformed, {known}")
 
     def _judge_plans(self, figures: Mapping[str, float]) -> None:
-        usual_reward, usual_share = self._usual("reward"), self._usual("top_plan")
         share, reward = figures.get("top_plan"), figures.get("reward", 0.0)
-        if share is None or usual_reward is None or usual_share is None:
+        if share is None or share < self._cfg.collapse_share:
             return
-        fell_to_one_mode = share >= self._cfg.collapse_share > usual_share
         drop = max(self._cfg.collapse_drop, BEYOND_CHANCE * figures.get("reward_error", 0.0))
-        if fell_to_one_mode and reward < usual_reward - drop:
-            raise Alarm(
-                "collapse",
-                f"{share:.0%} of the plans are the same, recently {usual_share:.0%}, "
-                f"and the reward fell from {usual_reward:.3f} to {reward:.3f}",
-            )
+        at_once = self._usual("top_plan"), self._usual("reward"), reward
+        # One iteration says little beside the best of many; over a window the questions drawn even out.
+        slowly = self._extreme("least_top_plan"), self._extreme("best_reward"), self._mean_with("reward", reward)
+        for (usual_share, usual_reward, now), when in ((at_once, "recently"), (slowly, "at best")):
+            if usual_share is None or usual_reward is None:
+                return
+            if usual_share < self._cfg.collapse_share and now < usual_reward - drop:
+                raise Alarm(
+                    "collapse",
+                    f"{share:.0%} of the plans are the same, {when} {usual_share:.0%}, "
+                    f"and the reward fell from {usual_reward:.3f} to {now:.3f}",
+                )
 
-    def _least_malformed(self) -> float | None:
-        known = [figures[LEAST_MALFORMED] for figures in self.recent if LEAST_MALFORMED in figures]
-        return min(known) if known else self._usual("malformed")
+    def _extreme(self, extreme: str) -> float | None:
+        name, choose = EXTREMES[extreme]
+        known = [figures[extreme] for figures in self.recent if extreme in figures]
+        return choose(known) if known else self._usual(name)
+
+    def _mean_with(self, name: str, now: float) -> float:
+        """Of an iteration and as many before it as a window holds."""
+        known = [figures[name] for figures in self.recent if name in figures]
+        return fmean([*known, now][-self._cfg.window :])
 
     def _usual(self, name: str) -> float | None:
         known = [figures[name] for figures in self.recent if name in figures]

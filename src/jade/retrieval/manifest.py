@@ -96,7 +96,7 @@ def read_manifest(folder: Path) -> Manifest:
     except FileNotFoundError:
         raise IndexUnusable(
             f"index {folder} has no {MANIFEST}, so it is no index; if these are your documents, make one of them with "
-            f"`jade index {_typed(folder)} --out index` and give --index index"
+            f"`jade index {_typed(folder)} --out index` and give that"
         ) from None
     except OSError as error:
         raise IndexUnusable(f"index {folder}: {MANIFEST} cannot be read ({error.strerror or error})") from None

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 from jade.backbone.base import Backbone
-from jade.config import BudgetConfig, Config, SamplingConfig
+from jade.config import BackboneConfig, BudgetConfig, Config, SamplingConfig
 from jade.errors import ConfigError
 from jade.retrieval.base import Retriever
 from jade.team.team import Team, build_team
@@ -52,16 +52,21 @@ def open_cast(config: Config) -> Cast:
     return Cast(*open_cast_backbones(config.backbone, config.roles), only_priced)
 
 
+def check_own_backbones(team: Team, roles: Mapping[str, BackboneConfig]) -> None:
+    """Whether every role that is given a backbone of its own is one of the team's."""
+    # A planner for prices came with the weights; a team may have put another in the planner's place.
+    unknown = sorted({code for code, own in roles.items() if not own.only_priced} - set(team.prompts))
+    if unknown:
+        raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
+
+
 @asynccontextmanager
 async def open_crew(config: Config) -> AsyncIterator[Crew]:
     """Open all that a config names, and close it again whatever happens."""
     from jade.retrieval.open import open_retriever
 
     team = build_team(config.team)
-    # A planner for prices came with the weights; a team may have put another in the planner's place.
-    unknown = sorted({code for code, own in config.roles.items() if not own.only_priced} - set(team.prompts))
-    if unknown:
-        raise ConfigError(f"roles.{unknown[0]}: no such role; there are {', '.join(team.prompts)}")
+    check_own_backbones(team, config.roles)
     async with AsyncExitStack() as stack:
         retriever = open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)
