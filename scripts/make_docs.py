@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
@@ -59,8 +59,17 @@ def _kind(kind: Any) -> str:
     if origin is tuple:
         return f"list of {NAMES[parts[0]]}"
     if origin is dict:
-        return "a table for each code, like `[backbone]`"
+        return _for_each_code(parts[1])
     return NAMES[parts[0] if parts else kind]
+
+
+def _for_each_code(kind: Any) -> str:
+    if _is_section(kind):
+        return "a table for each code, like `[backbone]`"
+    # Pydantic takes a field's own bounds off its type, but not those of what a table holds.
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    example = {int: "{ P = 1 }", float: "{ P = 1.0 }"}[plain]
+    return f"{NAMES[plain]} for each code, like `{example}`"
 
 
 def _toml(value: Any) -> str:

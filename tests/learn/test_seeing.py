@@ -31,7 +31,7 @@ from jade.learn.plot import (
     smooth,
     top_plans,
 )
-from jade.learn.show import Lines, LiveTable, describe_plans, speed_of, time_left, watch
+from jade.learn.show import Lines, LiveTable, choose_columns, describe_plans, speed_of, time_left, watch
 from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
 
 FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}
@@ -329,6 +329,52 @@ def test_the_live_table_shows_the_last_iterations() -> None:
     assert rows[-1][1:] == ["0.190", *same, "2.375", "QDS 60% R,AG 40%", "595", "0:02 left"]
     assert "guard: kl: far" in out.getvalue()
     assert "19 mind: DS is quiet" in out.getvalue()
+
+
+def last_frame(width: int, *iterations: dict[str, float]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table as a terminal of this width shows it in the end."""
+    out = io.StringIO()
+    with LiveTable(Console(file=out, force_terminal=True, width=width)) as table:
+        for number, figures in enumerate(iterations, start=1):
+            table.iteration(number, 200, figures)
+    plain = Text.from_ansi(out.getvalue()).plain.splitlines()
+    assert max(map(len, plain)) <= width
+    start = max(place for place, line in enumerate(plain) if "iteration" in line)
+    rows = [line.split("│")[1:-1] for line in plain[start:] if "│" in line]
+    return [cell.strip() for cell in plain[start].split("┃")[1:-1]], [[cell.strip() for cell in row] for row in rows]
+
+
+MANY_PLANS = {"plan/QDS": 0.55, "plan/QR,R,DS,AG": 0.3, "plan/QR,R,AG": 0.1, "plan/AG": 0.05}
+TRAINING = FIGURES | MANY_PLANS | {"entropy": 0.75, "seconds": 30.0, "tokens/P": 60000.0}
+
+
+def test_a_narrow_terminal_shows_fewer_columns_and_each_of_them_whole() -> None:
+    head, rows = last_frame(80, TRAINING, TRAINING)
+    assert head == ["iteration", "reward", "outcome", "rounds", "malformed", "top plan", "left"]
+    assert rows[-1] == ["2/200", "0.250", "0.500", "2.000", "0.100", "QDS 55%", "99:00 left"]
+
+
+def test_a_wide_terminal_shows_every_column() -> None:
+    head, rows = last_frame(200, TRAINING)
+    names = "reward, outcome, rounds, retrievals, malformed, approx kl, entropy, plans, trained tokens/s, left"
+    assert head == ["iteration", *names.split(", ")]
+    assert rows[-1][-3:] == ["QDS 55% QR,R,DS,AG 30% QR,R,AG 10%", "2,000", "99:30 left"]
+
+
+def test_a_warm_start_fits_a_narrow_terminal() -> None:
+    head, rows = last_frame(80, {"loss": 3.25, "tokens_per_second": 13196.0, "seconds": 2.0})
+    assert head == ["iteration", "loss", "plans", "tokens read/s", "left"]
+    assert rows == [["1/200", "3.250", "", "13,196", "6:38 left"]]
+
+
+def test_columns_are_chosen_by_importance_and_by_the_widest_cell_so_far() -> None:
+    row = {"iteration": "1/9", "rounds": "2.000", "reward": "0.250", "plans": "QDS 60% AG 40%", "top plan": "QDS 60%"}
+    assert choose_columns([row], 100) == ["iteration", "rounds", "reward", "plans"]
+    exact = len("┃ iteration ┃ reward ┃ QDS 60% AG 40% ┃")
+    assert choose_columns([row], exact) == ["iteration", "reward", "plans"]
+    assert choose_columns([row], exact - 1) == ["iteration", "reward", "top plan"]
+    assert choose_columns([row | {"plans": "QR,R,AG 60% AG 40%"}, row], exact) == ["iteration", "reward", "top plan"]
+    assert choose_columns([row], 13) == ["iteration"]
 
 
 def test_the_speed_says_what_it_counts() -> None:

@@ -76,7 +76,7 @@ class PPOConfig(Section):
 
 class CreditConfig(Section):
     rule: str = "trajectory"
-    """trajectory, shared, group, branch, or `package.module:function` for a rule of one's own."""
+    """trajectory, shared, group, branch, or a rule of one's own as `package.module:function` or `file.py:function`."""
     gamma: float = Field(1.0, gt=0.0, le=1.0)
     """Discount from one action token to the next."""
     lam: float = Field(1.0, ge=0.0, le=1.0)

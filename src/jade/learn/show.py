@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -17,6 +18,14 @@ from jade.learn.guard import Alarm
 COLUMNS = ("loss", "reward", "outcome", "rounds", "retrievals", "malformed", "approx_kl", "entropy")
 ROWS = 12
 NUM_PLANS = 3
+PLANS, TOP_PLAN = "plans", "top plan"
+TRAINED, READ = "trained tokens/s", "tokens read/s"
+# A warm start has little but its loss to show, and joint training has none: it takes no place from the reward.
+IMPORTANCE = (
+    *("iteration", "loss", "reward", "outcome", "malformed", "left", PLANS, TOP_PLAN, TRAINED, READ),
+    *("rounds", "retrievals", "approx kl", "entropy"),
+)
+"""Columns of the live table, the one that a narrow terminal can least do without first."""
 
 
 class Spectator(Protocol):
@@ -69,11 +78,11 @@ class Lines:
 
 
 class LiveTable:
-    """The last iterations as a table that stays in place; measurements and alarms scroll above it."""
+    """The last iterations as a table that stays in place, with the columns that the terminal has room for; measurements
+    and alarms scroll above it."""
 
     def __init__(self, console: Console) -> None:
-        self._rows: deque[tuple[str, ...]] = deque(maxlen=ROWS)
-        self._columns: list[str] = []
+        self._rows: deque[dict[str, str]] = deque(maxlen=ROWS)
         self._lines = Lines(console)
         self._live = Live(console=console, auto_refresh=False)
 
@@ -85,12 +94,11 @@ class LiveTable:
         self._live.stop()
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
-        given = [name for name in COLUMNS if name in figures]
-        shown = [f"{figures[name]:.3f}" for name in given]
+        row = {"iteration": f"{number}/{total}"}
+        row |= {name.replace("_", " "): f"{figures[name]:.3f}" for name in COLUMNS if name in figures}
+        row |= {PLANS: describe_plans(figures), TOP_PLAN: describe_plans(figures, 1)}
         counted, speed = speed_of(figures)
-        self._columns = [*(name.replace("_", " ") for name in given), "plans", counted, "left"]
-        left = time_left(number, total, figures)
-        self._rows.append((f"{number}/{total}", *shown, describe_plans(figures), f"{speed:,.0f}", left))
+        self._rows.append(row | {counted: f"{speed:,.0f}", "left": time_left(number, total, figures)})
         self._live.update(self._table(), refresh=True)
 
     def dev(self, number: int, figures: Mapping[str, float]) -> None:
@@ -103,9 +111,10 @@ class LiveTable:
         self._lines.remark(number, text)
 
     def _table(self) -> Table:
-        table = Table("iteration", *self._columns)
+        columns = choose_columns(self._rows, self._live.console.width)
+        table = Table(*columns)
         for row in self._rows:
-            table.add_row(*map(escape, row))
+            table.add_row(*(escape(row.get(name, "")) for name in columns))
         return table
 
 
@@ -119,10 +128,22 @@ def watch(console: Console) -> Iterator[Spectator]:
         yield table
 
 
-def describe_plans(figures: Mapping[str, float]) -> str:
+def choose_columns(rows: Sequence[Mapping[str, str]], width: int) -> list[str]:
+    """The columns of the last row that can be shown whole in this width, chosen by importance, in the row's order.
+    Where the most frequent plans do not fit, the first of them may."""
+    room, chosen = width - 1, set[str]()  # the table's right border
+    for name in sorted(rows[-1], key=IMPORTANCE.index):
+        needed = max(map(cell_len, (name, *(row.get(name, "") for row in rows)))) + 3  # a border, and a blank each side
+        if needed <= room and not (name == TOP_PLAN and PLANS in chosen):
+            chosen.add(name)
+            room -= needed
+    return [name for name in rows[-1] if name in chosen]
+
+
+def describe_plans(figures: Mapping[str, float], num: int = NUM_PLANS) -> str:
     """The most frequent plans with their shares."""
     shares = {name.removeprefix("plan/"): share for name, share in figures.items() if name.startswith("plan/")}
-    most = sorted(shares.items(), key=lambda pair: -pair[1])[:NUM_PLANS]
+    most = sorted(shares.items(), key=lambda pair: -pair[1])[:num]
     return " ".join(f"{plan} {share:.0%}" for plan, share in most)
 
 
@@ -130,9 +151,9 @@ def speed_of(figures: Mapping[str, float]) -> tuple[str, float]:
     """What is counted, and how many of it in a second of the whole iteration: tokens that the update learned from, once
     for every pass over them, or all that a warm start read. What was sampled and not learned from is in neither."""
     if "tokens_per_second" in figures:
-        return "tokens read/s", figures["tokens_per_second"]
+        return READ, figures["tokens_per_second"]
     trained = sum(count for name, count in figures.items() if name.startswith("tokens/"))
-    return "trained tokens/s", trained / figures["seconds"] if figures.get("seconds") else 0.0
+    return TRAINED, trained / figures["seconds"] if figures.get("seconds") else 0.0
 
 
 def time_left(number: int, total: int, figures: Mapping[str, float]) -> str:
