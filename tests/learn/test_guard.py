@@ -100,7 +100,7 @@ def work_through(guard: Guard, iterations: Iterable[dict[str, float]]) -> None:
 @pytest.mark.parametrize("fall", [0.005, 0.01, 0.015])
 def test_plans_that_become_one_slowly_while_the_reward_falls_slowly_are_a_collapse(fall: float, window: int) -> None:
     course = [{"top_plan": min(1.0, 0.6 + 0.02 * i), "reward": max(0.0, 0.5 - fall * i)} for i in range(60)]
-    with pytest.raises(Alarm, match="at best 60%, and the reward fell from 0.500"):
+    with pytest.raises(Alarm, match=r"at best 60%, and the reward fell from 0\.500"):
         work_through(Guard(GuardConfig(window=window)), course)
 
 
