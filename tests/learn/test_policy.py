@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from learn_builders import make_transition
+from learn_runs import make_config
 from transformers import AutoModelForCausalLM
 
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
 from jade.learn import policy as policy_module
 from jade.learn.batches import Batch, make_batch
+from jade.learn.export import export_policy
 from jade.learn.likelihood import token_likelihood
 from jade.learn.policy import Policy, load_policy
 from jade.types import Reward, Transition
@@ -157,6 +159,25 @@ def test_the_thread_that_loads_it_is_on_its_gpu(tiny_model: Path, monkeypatch: p
 def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:
     policy = load(tiny_model, adapt="lora", lora_rank=2)
     assert all("lora_" in name for name, _ in policy.policy_parameters())
+
+
+@pytest.mark.parametrize("critic", ["none", "separate"])
+def test_an_adapter_merged_into_all_weights_leaves_none_of_them_frozen(
+    tiny_model: Path, tmp_path: Path, critic: str
+) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    start = load_policy(config.backbone, config.learn.policy)
+    move_every_weight(start)
+    adapter = export_policy(start, config, tmp_path / "adapter")
+    backbone = config.backbone.model_copy(update={"adapter": adapter})
+    policy = load_policy(backbone, PolicyConfig.model_validate({"adapt": "full", "critic": critic}))
+    plain = load(tiny_model, adapt="full", critic=critic)
+    assert [name for name, weight in policy.named_parameters() if weight.requires_grad] == [
+        name for name, _ in plain.named_parameters()
+    ]
+    merged = dict(policy.sampler_weights())
+    for name, weight in start.sampler_weights():
+        torch.testing.assert_close(merged[name], weight)
 
 
 def test_the_same_seed_begins_with_the_same_adapters(tiny_model: Path) -> None:

@@ -182,7 +182,8 @@ def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
     if not (adapter / "adapter_config.json").is_file():
         raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
     adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
-    return adapted if cfg.adapt == "lora" else adapted.merge_and_unload()
+    # An adapter froze what it was put on; merged into all weights it is where their own training begins.
+    return adapted if cfg.adapt == "lora" else adapted.merge_and_unload().requires_grad_(True)
 
 
 def _zero_head(width: int) -> nn.Linear:
