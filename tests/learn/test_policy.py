@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from learn_builders import make_transition
-from learn_runs import make_config
+from learn_runs import halve_model, make_config
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from jade.config import BackboneConfig, PolicyConfig
@@ -159,6 +160,39 @@ def test_the_thread_that_loads_it_is_on_its_gpu(tiny_model: Path, monkeypatch: p
 def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:
     policy = load(tiny_model, adapt="lora", lora_rank=2)
     assert all("lora_" in name for name, _ in policy.policy_parameters())
+
+
+def dtypes_in(file: Path) -> set[torch.dtype]:
+    return {weight.dtype for weight in load_file(file).values()}
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_weights_published_in_bfloat16_are_trained_in_float32(
+    tiny_model: Path, tmp_path: Path, adapt: str, critic: str
+) -> None:
+    half = halve_model(tiny_model, tmp_path / "half")
+    assert dtypes_in(half / "model.safetensors") == {torch.bfloat16}
+    policy = load(half, adapt=adapt, critic=critic)
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    assert trained
+    assert {weight.dtype for weight in trained} == {torch.float32}
+    # What the folder says is kept, and adapters are added to no less.
+    assert {weight.dtype for weight in policy.causal.parameters()} == {torch.float32}
+    rounded = AutoModelForCausalLM.from_pretrained(tiny_model).get_output_embeddings().weight.bfloat16().float()
+    assert torch.equal(policy.causal.get_output_embeddings().weight, rounded)
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_training_goes_on_in_float32_from_an_adapter_in_bfloat16(tiny_model: Path, tmp_path: Path, adapt: str) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    start = load_policy(config.backbone, config.learn.policy)
+    move_every_weight(start)
+    adapter = export_policy(start, config, tmp_path / "adapter", dtype="bfloat16")
+    assert dtypes_in(adapter / "adapter_model.safetensors") == {torch.bfloat16}
+    backbone = config.backbone.model_copy(update={"adapter": adapter})
+    policy = load_policy(backbone, PolicyConfig.model_validate({"adapt": adapt}))
+    assert {weight.dtype for _, weight in policy.policy_parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("critic", ["none", "separate"])
