@@ -158,6 +158,8 @@ def load_plain_model(folder: Path) -> Any:
     """A language model in float32, with our attention."""
     model, _ = load_model(folder, torch.float32)
     model.set_attn_implementation(attention.register())
+    # Packed rows hold no padding; where it is a token of the chat format too, its embedding would not be learned.
+    model.get_input_embeddings().padding_idx = None
     bent = [name for name in UNSUPPORTED if getattr(model.config, name, None) not in (None, 1.0)]
     if bent:
         raise ConfigError(f"backbone.model: {folder} sets {bent[0]}, which training does not support")
