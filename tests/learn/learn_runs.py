@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
 
 from jade.backbone.base import Backbone
 from jade.backbone.local import LocalBackbone
@@ -31,6 +35,13 @@ def make_shared_model(folder: Path) -> Path:
     """A tiny model that knows no word but those of the formats."""
     size = TinySize(vocabulary=320, width=32, layers=2, heads=4, key_value_heads=2, positions=512)
     return make_tiny_model(folder, [TEXT] * 20, size)
+
+
+def halve_model(model: Path, folder: Path) -> Path:
+    """The same model in a folder of its own, as most are published: in bfloat16."""
+    shutil.copytree(model, folder)
+    AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).save_pretrained(folder)
+    return folder
 
 
 class WordRetriever:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -9,13 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learn_builders import make_experience, make_step, make_trace, make_transition
+from learn_faults import ANSWERS
+from learn_runs import make_config, make_run
 
-from jade.config import CreditConfig
+from jade.backbone.scripted import ScriptedBackbone
+from jade.config import Config, CreditConfig
 from jade.errors import ConfigError
-from jade.learn.credit.base import Floats, gae
+from jade.learn.credit.base import Credit, Floats, gae
 from jade.learn.credit.rules import RULES, assign_credit, find_rule
+from jade.learn.journal import read_journal
+from jade.learn.learner import Learner
+from jade.learn.policy import load_policy
 from jade.learn.transitions import Experience
-from jade.types import Observation, Passage, Question, Selection, Transition
+from jade.types import Observation, Passage, Prompt, Question, Selection, Transition
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mixed_motives.py"
 numbers = st.floats(-5, 5).map(lambda x: round(x, 3))
@@ -184,6 +191,71 @@ def test_a_plugged_in_rule_gives_every_role_its_own_motive() -> None:
     credit = assign_credit(experience, values, cfg)
     # The planner pays the cost, the selector kept the wrong passage and dropped the right one, the answerer is paid.
     np.testing.assert_allclose([row[0] for row in credit.advantages], [0.3, 0.0, 0.5], atol=1e-12)
+
+
+class Credited(Learner):
+    """Keeps what its rule was given, and what it gave."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(load_policy(config.backbone, config.learn.policy, config.seed), config.learn)
+        self.kept: list[tuple[Experience, Credit]] = []
+
+    def _credit(self, experience: Experience, values: Sequence[Floats]) -> Credit:
+        credit = super()._credit(experience, values)
+        self.kept.append((experience, credit))
+        return credit
+
+
+def select_the_first(prompt: Prompt) -> str:
+    """A team that searches, keeps one passage, and knows the answer to every second question."""
+    if prompt.role == "P":
+        return "<workflow>R,DS,AG</workflow>"
+    if prompt.role == "DS":
+        return "<id>Document0</id>"
+    asked = prompt.user.rpartition("Question: ")[2]
+    return f"<answer>{ANSWERS.get(asked, 'unknown') if len(asked) % 2 else 'unknown'}</answer>"
+
+
+async def test_an_iteration_with_a_plugged_in_rule_pays_every_role_by_its_own_motive(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    """Beside the shipped rule `shared`, from the same traces: the planner is paid alike, nobody else is."""
+    for name in ("planner", "selector", "answerer"):  # a scripted team reads no instructions, and they take time
+        (tmp_path / f"{name}.md").write_text(f"{name}.")
+    settings = {
+        "team": {"prompts": str(tmp_path)},
+        "retrieval": {"k": 2},
+        "reward": {"alpha": 0.3, "beta": 0.15},
+        "learn": {
+            "iterations": 1,
+            "questions_per_iteration": 5,
+            "credit": {"rule": f"{EXAMPLE}:mixed_motives", "normalise": "none"},
+        },
+    }
+    config = make_config(tiny_model, settings)
+    learner = Credited(config)
+    run = make_run(config, tmp_path / "run", learner=learner, backbone=ScriptedBackbone(select_the_first))
+    assert (await run.train()).iteration == 1
+    (row,) = read_journal(tmp_path / "run", "iteration")
+    assert row["gradient_norm"] > 0
+    ((experience, own),) = learner.kept
+    calls = experience.transitions
+    shared = RULES["shared"](experience, zeros(list(calls)), config.learn.credit)
+    assert {call.role for call in calls} == {"P", "DS", "AG"}
+    assert {call.reward.outcome for call in calls} >= {0.0, 1.0}
+    qualities = set()
+    for call, mine, teams in zip(calls, own.advantages, shared.advantages, strict=True):
+        assert call.reward.cost > 0
+        if call.role == "DS":
+            trace = experience.traces[call.trace]
+            (step,) = [step for step in trace.steps if step.id == call.step]
+            holds = [trace.question.answers[0] in passage.text for passage in step.observation.passages]
+            quality = sum(held == (place == 0) for place, held in enumerate(holds)) / 2
+            qualities.add(quality)
+            np.testing.assert_allclose(mine, quality)
+        else:
+            np.testing.assert_allclose(mine, teams + (0.0 if call.role == "P" else call.reward.cost))
+    assert len(qualities) > 1
 
 
 @pytest.mark.parametrize("name", ["nonsense", "jade.types:missing", "no.such.module:rule", "absent.py:rule"])

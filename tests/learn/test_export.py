@@ -130,6 +130,39 @@ def test_bfloat16_halves_the_size(tiny_model: Path, tmp_path: Path) -> None:
     assert half.stat().st_size < 0.6 * whole.stat().st_size
 
 
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_a_whole_model_in_bfloat16_gives_the_same_logits_but_for_its_rounding(
+    tiny_model: Path, tmp_path: Path, adapt: str
+) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": adapt}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out", merge=True, dtype="bfloat16")
+    expected = logits_of(policy, tiny_model)
+    untrained = AutoModelForCausalLM.from_pretrained(tiny_model)(input_ids=IDS).logits
+    tolerance = 2e-2 * float(expected.abs().max())
+    for dtype in (torch.bfloat16, torch.float32):  # as it is written, and as a policy would load it
+        model = AutoModelForCausalLM.from_pretrained(out, dtype=dtype)
+        said = model(input_ids=IDS).logits.float()
+        torch.testing.assert_close(said, expected, atol=tolerance, rtol=2e-2)
+        assert (said - untrained).abs().max() > 5 * tolerance
+    # Rounded once, from the policy's own float32: adapters are merged before that.
+    weights = dict(policy.sampler_weights())
+    written = dict(AutoModelForCausalLM.from_pretrained(out).named_parameters())
+    assert {weight.dtype for weight in written.values()} == {torch.bfloat16}
+    for name, weight in weights.items():
+        assert torch.equal(written[name], weight.bfloat16()), name
+
+
+def test_an_adapter_in_bfloat16_gives_the_same_logits_but_for_its_rounding(tiny_model: Path, tmp_path: Path) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    policy = trained(config)
+    out = export_policy(policy, config, tmp_path / "out", dtype="bfloat16")
+    expected = logits_of(policy, tiny_model)
+    model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), str(out))
+    tolerance = 2e-2 * float(expected.abs().max())
+    torch.testing.assert_close(model(input_ids=IDS).logits, expected, atol=tolerance, rtol=2e-2)
+
+
 def make_run_folder(tiny_model: Path, folder: Path, best: int) -> Config:
     config = make_config(tiny_model)
     claim(config, folder, resume=False)

@@ -5,22 +5,31 @@ from pathlib import Path
 
 import pytest
 import torch
-from learn_runs import make_config
+from learn_faults import ANSWERS
+from learn_runs import make_config, make_crew, small_world
+from transformers import AutoTokenizer
 
+from jade.backbone.chat import ChatFormat
+from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
+from jade.engine.record import dump_trace
+from jade.engine.solve import solve
 from jade.errors import TrainingStopped
+from jade.learn.batches import make_batch
 from jade.learn.journal import read_journal
-from jade.learn.policy import load_policy
+from jade.learn.policy import Policy, load_policy
 from jade.learn.show import Silent
-from jade.learn.warmstart.examples import TokenExample
+from jade.learn.warmstart.collect import collect, plan_course
+from jade.learn.warmstart.examples import TokenExample, tokenise
 from jade.learn.warmstart.fit import Fit, schedule
+from jade.types import Prompt, Question, Trace
 
 EXAMPLES = [TokenExample("AG", (n + 3, n + 4), (n + 50, n + 60, 0)) for n in range(20)]
 
 
-def make_fit(config: Config, folder: Path) -> Fit:
+def make_fit(config: Config, folder: Path, examples: list[TokenExample] = EXAMPLES) -> Fit:
     policy = load_policy(config.backbone, config.learn.policy.model_copy(update={"critic": "none"}))
-    return Fit(config, policy, EXAMPLES, folder)
+    return Fit(config, policy, examples, folder)
 
 
 def make_fit_config(tiny_model: Path, **warmstart: object) -> Config:
@@ -109,3 +118,65 @@ def test_a_fit_passes_over_a_batch_that_is_not_finite(tiny_model: Path, tmp_path
     assert next(steps, None) is None
     assert all(bool(weight.isfinite().all()) for weight in fit.policy.parameters())
     assert fit.optimiser.state[weight]["step"] == fit.num_steps - 1
+
+
+BY_WAY = {"cheap": "<workflow>AG</workflow>", "dear": "<workflow>QR,R,AG</workflow>", "babbling": "well then"}
+WRONG = "no idea at all"
+
+
+async def trace_of(question: Question, config: Config, way: str) -> Trace:
+    """The team's trace of a question that it works in some way; a wrong one plans as the cheap one does."""
+
+    def speak(prompt: Prompt) -> str:
+        if prompt.role == "P":
+            return BY_WAY.get(way, BY_WAY["cheap"])
+        if prompt.role == "QR":
+            return f"<query>{question.text}</query>"
+        return f"<answer>{WRONG if way == 'wrong' else ANSWERS[question.text]}</answer>"
+
+    return await solve(question, make_crew(config, ScriptedBackbone(speak)), seed=0)
+
+
+def mean_logp(policy: Policy, examples: list[TokenExample]) -> float:
+    with torch.no_grad():
+        return float(policy(make_batch(examples, range(len(examples)))).logp_N.mean())
+
+
+async def test_a_fit_learns_what_the_team_did_in_its_best_traces_and_nothing_of_the_others(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "index").mkdir()
+    warmstart = {"best_traces": [str(tmp_path / "own.jsonl")], "epochs": 2, "learning_rate": 1e-2}
+    index = {"retrieval": {"index": str(tmp_path / "index")}}
+    config = make_config(tiny_model, {"warmstart": warmstart, **index})
+    ways = [("wrong", "dear", "cheap"), ("dear", "wrong"), ("wrong",), ("babbling", "wrong")]
+    questions = small_world().splits["train"][: len(ways)]
+    traces = [
+        [await trace_of(question, config, way) for way in of] for question, of in zip(questions, ways, strict=True)
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(dump_trace(trace) + "\n" for of in traces for trace in of))
+
+    examples = await collect(config, plan_course(config), make_crew(config, ScriptedBackbone(str)).retriever)
+    said = [(example.prompt.role, example.reply) for example in examples]
+    right = [f"<answer>{question.answers[0]}</answer>" for question in questions]
+    assert said == [
+        ("P", BY_WAY["cheap"]),
+        ("AG", right[0]),
+        ("P", BY_WAY["dear"]),
+        ("QR", f"<query>{questions[1].text}</query>"),
+        ("AG", right[1]),
+        ("AG", right[3]),
+    ]
+    assert {example.origin for example in examples} == {"own"}
+    assert not any(questions[2].text in example.prompt.user for example in examples)
+
+    chat = ChatFormat(AutoTokenizer.from_pretrained(tiny_model))
+    tokens = tokenise(examples, chat, config.backbone.max_prompt_tokens)
+    # What the bad traces said, to the same prompt of the answerer.
+    wrong = TokenExample("AG", tokens[1].prompt_ids, chat.encode_reply(f"<answer>{WRONG}</answer>"))
+    fit = make_fit(config, tmp_path, tokens)
+    before = mean_logp(fit.policy, tokens), mean_logp(fit.policy, [tokens[1]]) - mean_logp(fit.policy, [wrong])
+    assert fit.train().iteration == 2
+    after = mean_logp(fit.policy, tokens), mean_logp(fit.policy, [tokens[1]]) - mean_logp(fit.policy, [wrong])
+    assert after[0] > before[0] + 0.1
+    assert after[1] > before[1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from learn_builders import make_experience, make_step, make_trace, make_transition
+from learn_runs import halve_model
 
 from jade.config import BackboneConfig, Config, LearnConfig, PPOConfig
 from jade.learn.checkpoint import trained_parameters
@@ -166,6 +167,27 @@ def test_a_learning_rate_of_zero_moves_nothing(tiny_model: Path) -> None:
     before = weights_of(learner)
     learner.update(make_mixed(), iteration=0, seed=0)
     assert all(torch.equal(one, other) for one, other in zip(before, weights_of(learner), strict=True))
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_a_step_far_below_bfloat16s_digits_moves_weights_published_in_it_and_its_moments_are_float32(
+    tiny_model: Path, tmp_path: Path, adapt: str
+) -> None:
+    half = halve_model(tiny_model, tmp_path / "half")
+    rates = {"learning_rate": 1e-6, "critic_learning_rate": 1e-6, "minibatches": 1}
+    learner = make_learner(half, SETTINGS | {"ppo": rates, "policy": {"adapt": adapt}})
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():  # adapters and the value head begin at 0, around which bfloat16 has digits for any step
+        for _, weight in trained_parameters(learner.policy):
+            weight.copy_((weight + 0.05 * torch.randn(weight.shape, generator=generator)).bfloat16())
+    before = {name: weight.detach().clone() for name, weight in trained_parameters(learner.policy)}
+    learner.update(as_sampled(learner, make_mixed()), iteration=0, seed=1)
+    for name, weight in trained_parameters(learner.policy):
+        large = before[name].abs() > 0.01
+        assert (weight != before[name])[large].any(), name
+        assert torch.equal(weight.bfloat16()[large], before[name].bfloat16()[large]), name
+        moments = learner.optimiser.state[weight]
+        assert {moments[moment].dtype for moment in ("exp_avg", "exp_avg_sq")} == {torch.float32}, name
 
 
 def test_figures_are_reported_over_all_and_for_each_role(tiny_model: Path) -> None:

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 from learn_builders import make_transition
+from learn_runs import halve_model, make_config
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
 from jade.learn import policy as policy_module
 from jade.learn.batches import Batch, make_batch
+from jade.learn.export import export_policy
 from jade.learn.likelihood import token_likelihood
 from jade.learn.policy import Policy, load_policy
 from jade.types import Reward, Transition
@@ -157,6 +160,58 @@ def test_the_thread_that_loads_it_is_on_its_gpu(tiny_model: Path, monkeypatch: p
 def test_adapters_leave_the_base_weights_frozen(tiny_model: Path) -> None:
     policy = load(tiny_model, adapt="lora", lora_rank=2)
     assert all("lora_" in name for name, _ in policy.policy_parameters())
+
+
+def dtypes_in(file: Path) -> set[torch.dtype]:
+    return {weight.dtype for weight in load_file(file).values()}
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+@pytest.mark.parametrize("critic", ["head", "separate"])
+def test_weights_published_in_bfloat16_are_trained_in_float32(
+    tiny_model: Path, tmp_path: Path, adapt: str, critic: str
+) -> None:
+    half = halve_model(tiny_model, tmp_path / "half")
+    assert dtypes_in(half / "model.safetensors") == {torch.bfloat16}
+    policy = load(half, adapt=adapt, critic=critic)
+    trained = [weight for weight in policy.parameters() if weight.requires_grad]
+    assert trained
+    assert {weight.dtype for weight in trained} == {torch.float32}
+    # What the folder says is kept, and adapters are added to no less.
+    assert {weight.dtype for weight in policy.causal.parameters()} == {torch.float32}
+    rounded = AutoModelForCausalLM.from_pretrained(tiny_model).get_output_embeddings().weight.bfloat16().float()
+    assert torch.equal(policy.causal.get_output_embeddings().weight, rounded)
+
+
+@pytest.mark.parametrize("adapt", ["full", "lora"])
+def test_training_goes_on_in_float32_from_an_adapter_in_bfloat16(tiny_model: Path, tmp_path: Path, adapt: str) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    start = load_policy(config.backbone, config.learn.policy)
+    move_every_weight(start)
+    adapter = export_policy(start, config, tmp_path / "adapter", dtype="bfloat16")
+    assert dtypes_in(adapter / "adapter_model.safetensors") == {torch.bfloat16}
+    backbone = config.backbone.model_copy(update={"adapter": adapter})
+    policy = load_policy(backbone, PolicyConfig.model_validate({"adapt": adapt}))
+    assert {weight.dtype for _, weight in policy.policy_parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("critic", ["none", "separate"])
+def test_an_adapter_merged_into_all_weights_leaves_none_of_them_frozen(
+    tiny_model: Path, tmp_path: Path, critic: str
+) -> None:
+    config = make_config(tiny_model, {"learn": {"policy": {"adapt": "lora"}}})
+    start = load_policy(config.backbone, config.learn.policy)
+    move_every_weight(start)
+    adapter = export_policy(start, config, tmp_path / "adapter")
+    backbone = config.backbone.model_copy(update={"adapter": adapter})
+    policy = load_policy(backbone, PolicyConfig.model_validate({"adapt": "full", "critic": critic}))
+    plain = load(tiny_model, adapt="full", critic=critic)
+    assert [name for name, weight in policy.named_parameters() if weight.requires_grad] == [
+        name for name, _ in plain.named_parameters()
+    ]
+    merged = dict(policy.sampler_weights())
+    for name, weight in start.sampler_weights():
+        torch.testing.assert_close(merged[name], weight)
 
 
 def test_the_same_seed_begins_with_the_same_adapters(tiny_model: Path) -> None:

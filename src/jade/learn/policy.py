@@ -158,6 +158,8 @@ def load_plain_model(folder: Path) -> Any:
     """A language model in float32, with our attention."""
     model, _ = load_model(folder, torch.float32)
     model.set_attn_implementation(attention.register())
+    # Packed rows hold no padding; where it is a token of the chat format too, its embedding would not be learned.
+    model.get_input_embeddings().padding_idx = None
     bent = [name for name in UNSUPPORTED if getattr(model.config, name, None) not in (None, 1.0)]
     if bent:
         raise ConfigError(f"backbone.model: {folder} sets {bent[0]}, which training does not support")
@@ -182,7 +184,8 @@ def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
     if not (adapter / "adapter_config.json").is_file():
         raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
     adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
-    return adapted if cfg.adapt == "lora" else adapted.merge_and_unload()
+    # An adapter froze what it was put on; merged into all weights it is where their own training begins.
+    return adapted if cfg.adapt == "lora" else adapted.merge_and_unload().requires_grad_(True)
 
 
 def _zero_head(width: int) -> nn.Linear:
