@@ -143,12 +143,10 @@ def mean_logp(policy: Policy, examples: list[TokenExample]) -> float:
 
 
 async def test_a_fit_learns_what_the_team_did_in_its_best_traces_and_nothing_of_the_others(
-    tiny_model: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path, index: Path
 ) -> None:
-    (tmp_path / "index").mkdir()
     warmstart = {"best_traces": [str(tmp_path / "own.jsonl")], "epochs": 2, "learning_rate": 1e-2}
-    index = {"retrieval": {"index": str(tmp_path / "index")}}
-    config = make_config(tiny_model, {"warmstart": warmstart, **index})
+    config = make_config(tiny_model, {"warmstart": warmstart, "retrieval": {"index": str(index)}})
     ways = [("wrong", "dear", "cheap"), ("dear", "wrong"), ("wrong",), ("babbling", "wrong")]
     questions = small_world().splits["train"][: len(ways)]
     traces = [
