@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from transformers import AutoTokenizer
 from jade.backbone.chat import ChatFormat
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
+from jade.config.team import TeamConfig
 from jade.engine.record import dump_trace
 from jade.engine.solve import solve
 from jade.errors import ConfigError, RetrievalFailed
@@ -195,6 +197,31 @@ async def test_selections_name_the_evidence_pages() -> None:
             number = example.reply.removeprefix("<id>").removesuffix("</id>").split(",")[0]
             line = next(line for line in example.prompt.user.splitlines() if line.startswith(number))
             assert line.partition("(")[2].partition("):")[0] in titles
+
+
+async def test_a_selection_keeps_every_passage_that_holds_one_of_the_gold_answers() -> None:
+    page = small_world().pages[0]
+    question = make_question(f"What of {page.title}?", ("Nowhere written", page.title), supporting_titles=[page.title])
+    crew = make_crew(Config(team=TeamConfig(workflows=("R,DS,AG",))), ScriptedBackbone(str))
+    roles = {example.prompt.role: example.reply for example in await teach(lesson_of(question), crew, seed=0)}
+    assert roles["DS"].startswith("<id>Document")
+    assert roles["AG"] == f"<answer>{page.title}</answer>"
+
+
+async def test_a_question_of_several_hops_that_may_not_be_split_is_worked_whole_with_the_pages_of_all_hops() -> None:
+    crew = make_crew(Config(team=TeamConfig(workflows=("R,AG", "R,DS,AG"))), ScriptedBackbone(str))
+    kept: list[set[str]] = []
+    for question in small_world().questions:
+        if question.metadata["workflow"] == "one-round":
+            continue
+        examples = {example.prompt.role: example for example in await teach(lesson_of(question), crew, seed=0)}
+        assert examples["P"].reply in ("<workflow>R,AG</workflow>", "<workflow>R,DS,AG</workflow>")
+        if "DS" in examples:
+            titles = re.findall(r"^Document\d+ \((.+?)\):", examples["DS"].prompt.user, re.MULTILINE)
+            chosen = {titles[int(number)] for number in re.findall(r"Document(\d+)", examples["DS"].reply)}
+            assert chosen == set(titles) & set(question.metadata["supporting_titles"])
+            kept.append(chosen)
+    assert any(len(pages) > 1 for pages in kept)
 
 
 @pytest.mark.parametrize(

@@ -34,13 +34,17 @@ def keywords(question: str) -> str:
     return " ".join(words) or question
 
 
+def is_of_page(hop: Hop, passage: Passage) -> bool:
+    """A passage of one of the pages that are named."""
+    return normalise(passage.title) in {normalise(title) for title in hop.titles}
+
+
 def is_evidence(hop: Hop, passage: Passage) -> bool:
     """A passage of an evidence page, where those are named, that holds the answer; yes and no stand on no page."""
-    titles = {normalise(title) for title in hop.titles}
-    if titles and normalise(passage.title) not in titles:
+    if hop.titles and not is_of_page(hop, passage):
         return False
     if is_yes_no([hop.answer]):
-        return bool(titles)
+        return bool(hop.titles)
     return any(contains(f"{passage.title} {passage.text}", answer) for answer in (hop.answer, *hop.aliases))
 
 

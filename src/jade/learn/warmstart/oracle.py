@@ -15,7 +15,7 @@ import numpy as np
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import fill_references, solve
 from jade.learn.warmstart.dialogue import next_move
-from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, spelt_in
+from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, is_of_page, spelt_in
 from jade.learn.warmstart.examples import Example
 from jade.learn.warmstart.gold import ONE_ROUND, Hop, Lesson
 from jade.reward.outcome import price
@@ -102,8 +102,9 @@ class Oracle:
 
     async def _plan(self, seen: Observation) -> str | None:
         split = self._lesson.kind
-        if self._is_root(seen) and self._may_pay(seen) and not await self._is_found_at_once(seen):
-            return _written(split) if split in seen.legal else None
+        may_split = self._is_root(seen) and split in seen.legal and self._may_pay(seen)
+        if may_split and not await self._is_found_at_once(seen):
+            return _written(split)
         weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
         if not weights:
             return None
@@ -142,9 +143,15 @@ class Oracle:
         return f"<query>{query}</query>" if query else None
 
     async def _select(self, seen: Observation) -> str | None:
-        """Taught where there is something to keep: who learns to keep nothing loses more than it saves."""
+        """Taught where there is something to keep: who learns to keep nothing loses more than it saves. Who reads a
+        question of several hops as a whole needs the pages of all of them, not only the one that holds the answer."""
         hop = self._hop(seen)
-        useful = [f"Document{place}" for place, passage in enumerate(seen.passages) if is_evidence(hop, passage)]
+        whole = self._is_root(seen) and self._lesson.kind != ONE_ROUND
+        useful = [
+            f"Document{place}"
+            for place, passage in enumerate(seen.passages)
+            if (is_of_page(hop, passage) if whole else is_evidence(hop, passage))
+        ]
         return f"<id>{','.join(useful)}</id>" if useful else None
 
     async def _answer(self, seen: Observation) -> str | None:
@@ -156,7 +163,7 @@ class Oracle:
             said = spelt
         if place is not None:
             self._answers[place] = said
-        held = any(is_evidence(replace(hop, answer=said), passage) for passage in seen.passages)
+        held = any(is_evidence(replace(hop, answer=said, aliases=()), passage) for passage in seen.passages)
         return f"<answer>{said}</answer>" if held else None
 
     async def _summarise(self, seen: Observation) -> str | None:
@@ -191,7 +198,8 @@ class Oracle:
         question = self._lesson.question
         if place is not None:
             return self._lesson.hops[place]
-        return Hop(question.text, question.answers[0], self._lesson.titles)
+        first, *others = question.answers
+        return Hop(question.text, first, self._lesson.titles, tuple(others))
 
 
 async def teach(
