@@ -10,11 +10,13 @@
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
 # it is data/START-model), BASE (the model that the start was made of, smollm2-135m), PASSAGES (what whole and select get, 10),
-# TESTS (what is tested beside the arms: "warm-start untrained", or less), REPORT (nothing: none, for arms that are worked
-# side by side, as runs/findings.toml does). SEEDS may be "": then only what TESTS names is tested.
+# QUESTIONS (what single, whole, select and explore learn from, "nq popqa"), ASK_FIRST (DS: selectors hear the question before
+# the passages too; START must have been taught so), TESTS (what is tested beside the arms: "warm-start untrained", or less),
+# REPORT (nothing: none, for arms that are worked side by side, as runs/findings.toml does). SEEDS may be "": then only what
+# TESTS names is tested.
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 out=$1 seeds=${2-"0 1"} limit=${3:-1000}
@@ -23,8 +25,10 @@ jade=${JADE:-jade} start=${START:-start} base=${BASE:-smollm2-135m} tests=${TEST
 arms=${ARMS:-"joint planner-only executors-only"}
 # Sub-questions are asked in one round, in training and in the test: planners plan questions.
 parts='team.child_workflows=["R,AG"]'
-# Questions that one search can answer.
-one_round='--set learn.questions=["data/nq.train.jsonl.gz","data/popqa.train.jsonl.gz"]'
+# Questions that one search can answer, where QUESTIONS names no others.
+one_round=""
+for set in ${QUESTIONS:-nq popqa}; do one_round="$one_round,\"data/$set.train.jsonl.gz\""; done
+one_round="--set learn.questions=[${one_round#,}]"
 # A young critic learns fast or not at all in so few steps.
 critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-3"
 
@@ -55,6 +59,7 @@ in_the_test() { # ARM: what its test shares with its training
   case $1 in whole) plan="R,AG" ;; select | explore) plan="R,DS,AG" ;; *) return 0 ;; esac
   # Ten passages, so that there is something to leave out; a reader needs about two hundred tokens for each.
   k=${PASSAGES:-10}
+  echo "--set team.ask_first=[${ASK_FIRST:+\"$ASK_FIRST\"}]"
   echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 1024 / 5))"
 }
 

@@ -2,7 +2,7 @@
 # A start (START, full) shown how to select from K passages and how to read them, whole or selected: data/NAME-adapter and
 # data/NAME-model. The warm starts were taught with five passages and had never seen a sixth document's name. Run it where
 # `data/` is (see runs/hops-warm.toml); killed and started again, it goes on where it was:
-#   runs/lesson.sh NAME K
+#   runs/lesson.sh NAME K [further options of jade warmstart]
 #   runs/lesson.sh NAME K --examples-only    # what needs no GPU
 set -eu
 if [ $# -lt 2 ]; then

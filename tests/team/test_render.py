@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jade.config import TeamConfig
+from jade.errors import ConfigError
 from jade.team.render import MAX_PASSAGE_WORDS, describe, quote
 from jade.team.team import build_team
 from jade.types import Effort, Known, Observation, Passage
@@ -47,6 +48,21 @@ def test_plans_are_listed_only_when_the_planner_may_not_choose_freely() -> None:
     everything = TEAM.legal(child=False).codes
     assert "Choose" not in TEAM.render("P", Observation("Who?", legal=everything)).user
     assert "Choose one of: R,AG" in TEAM.render("P", Observation("Who?", legal=("R,AG",))).user
+
+
+def test_a_role_that_is_asked_first_reads_with_the_question_in_mind_and_nobody_else_does() -> None:
+    plain, asked = build_team(TeamConfig()), build_team(TeamConfig(ask_first=("DS",)))
+    seen = Observation("Who wrote\nEmma?", passages=(Passage("p0", "Jane Austen wrote Emma.", "Emma"),))
+    first, *lines = asked.render("DS", seen).user.splitlines()
+    assert first == lines[-1] == "Question: Who wrote Emma?"
+    assert lines == plain.render("DS", seen).user.splitlines()
+    assert asked.render("AG", seen) == plain.render("AG", seen)
+
+
+@pytest.mark.parametrize("code", ["R", "XY"])
+def test_only_a_role_can_be_asked_first(code: str) -> None:
+    with pytest.raises(ConfigError, match=rf"team\.ask_first: '{code}' is no role of the team; choose from P, "):
+        build_team(TeamConfig(ask_first=(code,)))
 
 
 def test_a_prompt_carries_its_role_and_the_roles_own_instruction() -> None:

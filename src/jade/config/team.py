@@ -23,6 +23,9 @@ class TeamConfig(Section):
     """A folder of `<role>.md` files that replace the shipped prompts of the same name."""
     extensions: tuple[str, ...] = ()
     """Modules or .py files with roles and tools of one's own; each has `register(team)`."""
+    ask_first: tuple[str, ...] = ()
+    """Roles, by code, that are told the question before what they read as well as after it: a model that reads forwards
+    then reads passages with the question in mind. Teach a role the way it is asked."""
     constrain_plans: bool = False
     """Decode plans so that they are always legal. Inference only: masking changes what is learned from."""
 

@@ -7,10 +7,13 @@ another one, and line breaks are folded, so that it cannot pretend to be a furth
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 from jade.types import Observation, Passage
 
+Describe = Callable[[Observation, tuple[str, ...] | None], str]
+"""How what a role sees is written down; the plans are named to a planner that may not choose freely."""
 MAX_PASSAGE_WORDS = 160
 _MARKER = re.compile(r"<(?=[|｜]|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>)|[|｜](?=>)|\[(?=/?INST\])")
 """Where the special tokens of the common chat templates begin or end: `<|im_end|>`, `</s>`, `[INST]`, …"""
@@ -33,13 +36,21 @@ def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:
     lines += _prices(seen)
     if choices:
         lines.append(f"Choose one of: {' | '.join(choices)}")
-    lines.append(f"Question: {quote(seen.question)}")
-    return "\n".join(lines)
+    return "\n".join([*lines, _question(seen)])
+
+
+def ask_first(describe: Describe) -> Describe:
+    """The same, with the question before all that is read as well as after it."""
+    return lambda seen, choices: f"{_question(seen)}\n{describe(seen, choices)}"
 
 
 def describe_outset(seen: Observation) -> list[str]:
     """What is said before any work, in lines: earlier turns of the conversation, and what work costs."""
     return [*_earlier(seen), *_prices(seen)]
+
+
+def _question(seen: Observation) -> str:
+    return f"Question: {quote(seen.question)}"
 
 
 def _earlier(seen: Observation) -> list[str]:

@@ -20,7 +20,7 @@ from jade.team.parse import (
     parse_subquestions,
     salvage_answer,
 )
-from jade.team.render import describe
+from jade.team.render import Describe, describe
 from jade.types import (
     Action,
     Answer,
@@ -37,7 +37,6 @@ from jade.types import (
 
 RoleKind = Literal["plan", "split", "work", "answer", "summarise", "alone"]
 """Where a role stands: `alone` is one that works whole questions by itself and is part of no workflow."""
-Describe = Callable[[Observation, tuple[str, ...] | None], str]
 Parse = Callable[[str, Observation], Action | Malformed]
 Fallback = Callable[[str, Observation], Action | None]
 

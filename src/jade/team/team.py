@@ -15,6 +15,7 @@ from pathlib import Path
 from jade.config import TeamConfig
 from jade.errors import ConfigError
 from jade.outside import load_module
+from jade.team.render import ask_first
 from jade.team.roles import MEMBERS, OBSERVABLE, Member, RoleKind, RoleSpec, ToolSpec
 from jade.team.workflow import Grammar, Module, read_workflow
 from jade.types import Action, Observation, Prompt, Role, Workflow
@@ -129,6 +130,8 @@ def build_team(config: TeamConfig) -> Team:
     builder = TeamBuilder({str(member.code): member for member in MEMBERS})
     for extension in config.extensions:
         _register(extension, builder)
+    for code in config.ask_first:
+        builder.members[code] = _asked_first(code, builder.members)
     roles = [member for member in builder.members.values() if isinstance(member, RoleSpec)]
     _check_prompts(config.prompts, [role.prompt for role in roles])
     prompts = {role.code: builder.prompt_texts.get(role.code) or read_prompt(role, config.prompts) for role in roles}
@@ -139,6 +142,14 @@ def build_team(config: TeamConfig) -> Team:
     team = Team(builder.members, prompts, root_plans, child_plans, config.constrain_plans, left_to)
     _check(team)
     return team
+
+
+def _asked_first(code: str, members: Mapping[str, Member]) -> RoleSpec:
+    role = members.get(code)
+    if not isinstance(role, RoleSpec):
+        roles = ", ".join(member.code for member in members.values() if isinstance(member, RoleSpec))
+        raise ConfigError(f"team.ask_first: {code!r} is no role of the team; choose from {roles}")
+    return replace(role, describe=ask_first(role.describe))
 
 
 def _left_to(config: TeamConfig, roles: Iterable[RoleSpec]) -> str:
