@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jade.backbone.local_quiet import hushed
+from jade.backbone.local_quiet import hushed, peft_hushed
 
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 
@@ -21,7 +21,7 @@ def merge_adapter(base: Path, adapter: Path, out: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    with hushed():
+    with hushed(), peft_hushed():
         model: Any = AutoModelForCausalLM.from_pretrained(
             base, dtype="auto", use_safetensors=True, local_files_only=True
         )

@@ -1,9 +1,10 @@
-"""transformers and gguf draw progress bars of their own; a caller with a bar of its own hushes them."""
+"""What libraries say that concerns nobody here: bars where a caller draws its own, and advice that is for each other."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,3 +26,11 @@ def hushed() -> Iterator[None]:
         if bars:
             transformers_logging.enable_progress_bar()
         transformers_logging.set_verbosity(verbosity)
+
+
+@contextlib.contextmanager
+def peft_hushed() -> Iterator[None]:
+    """peft asks models by names that transformers has given up (5.23); only peft can ask otherwise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
+        yield

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from jade.backbone.local import load_model, pick_device
+from jade.backbone.local_quiet import peft_hushed
 from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
@@ -147,7 +148,7 @@ def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> P
     # Float32 products (the vocabulary's) by tensor cores: the inputs hold no more digits than those keep.
     torch.set_float32_matmul_precision("high")
     if cfg.recompute:
-        policy.causal.gradient_checkpointing_enable({"use_reentrant": False})
+        _recompute(policy.causal)
     device = pick_device(backbone.device)
     if device.type == "cuda":  # kernels of our own start where the thread is; a sampler that said so may be elsewhere
         torch.cuda.set_device(device)
@@ -166,6 +167,12 @@ def load_plain_model(folder: Path) -> Any:
     return model
 
 
+def _recompute(model: Any) -> None:
+    # Of two names for the same the newer: transformers has both from 5.23 on, and says so of the older.
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    enable({"use_reentrant": False})
+
+
 def _with_new_adapter(model: Any, cfg: PolicyConfig) -> Any:
     from peft import LoraConfig, get_peft_model
 
@@ -173,7 +180,8 @@ def _with_new_adapter(model: Any, cfg: PolicyConfig) -> Any:
         r=cfg.lora_rank, lora_alpha=2 * cfg.lora_rank, target_modules=list(cfg.lora_targets), task_type="CAUSAL_LM"
     )
     try:
-        return get_peft_model(model, lora)
+        with peft_hushed():
+            return get_peft_model(model, lora)
     except ValueError as error:
         raise ConfigError(f"learn.policy.lora_targets: {error}") from None
 
@@ -183,7 +191,8 @@ def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
 
     if not (adapter / "adapter_config.json").is_file():
         raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
-    adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
+    with peft_hushed():
+        adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
     # An adapter froze what it was put on; merged into all weights it is where their own training begins.
     return adapted if cfg.adapt == "lora" else adapted.merge_and_unload().requires_grad_(True)
 
