@@ -16,6 +16,8 @@ from jade.backbone.local import LocalBackbone
 from jade.errors import BackboneFailed, WeightsMissing
 from jade.types import Sampling
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 TOKENIZER = make_tokenizer()
 PROMPT = make_prompt("where is the river?")
 

@@ -20,6 +20,8 @@ from jade.config import BackboneConfig
 from jade.errors import ConfigError, WeightsMissing
 from jade.types import Sampling
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 PROMPT = make_prompt("where is the river?")
 
 

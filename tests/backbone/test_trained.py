@@ -26,6 +26,8 @@ from jade.team.roles import Memory
 from jade.team.team import build_team
 from jade.types import Effort, Sampling
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 IDS = torch.tensor([[1, 5, 9, 3]])
 
 

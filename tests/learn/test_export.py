@@ -22,6 +22,8 @@ from jade.learn.open import claim
 from jade.learn.policy import Policy, load_policy
 from jade.types import Effort
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 IDS = torch.tensor([[5, 6, 7, 8, 9]])
 
 

@@ -28,6 +28,8 @@ from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 QWEN = {
     "hidden_size": 896,
     "intermediate_size": 4864,

@@ -14,6 +14,8 @@ from jade.learn.batches import Batch, make_batch
 from jade.learn.lean import LeanAdapter, LeanAttention, LeanNorm, make_lean
 from jade.learn.policy import Policy
 
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's
+
 SIZES: dict[str, Any] = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8,
