@@ -1,4 +1,4 @@
-"""What libraries say that concerns nobody here: bars where a caller draws its own, and advice that is for each other."""
+"""What libraries say that concerns nobody here: bars where a caller draws its own, advice meant for each other."""
 
 from __future__ import annotations
 
