@@ -1,5 +1,5 @@
 #!/bin/sh
-# A start (START, full) shown how to select from K passages and how to read them, whole or selected: data/NAME-adapter and
+# A start (START, ship) shown how to select from K passages and how to read them, whole or selected: data/NAME-adapter and
 # data/NAME-model. The warm starts were taught with five passages and had never seen a sixth document's name. Run it where
 # `data/` is (see runs/hops-warm.toml); killed and started again, it goes on where it was:
 #   runs/lesson.sh NAME K [further options of jade warmstart]
@@ -13,10 +13,10 @@ name=$1 k=$2
 shift 2
 jade=${JADE:-jade}
 # A reader needs about two hundred tokens for a passage.
-$jade warmstart runs/hops-warm.toml --out "out/$name" --resume --set "backbone.adapter=data/${START:-full}-adapter" \
+$jade warmstart runs/hops-warm.toml --out "out/$name" --resume --set "backbone.adapter=data/${START:-ship}-adapter" \
   --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 1024 / 5))" --set 'warmstart.roles=["DS","AG"]' \
   --set 'team.workflows=["R,AG","R,DS,AG"]' \
-  --set warmstart.passes=3 --set warmstart.per_role=2500 --set warmstart.epochs=1 --set warmstart.learning_rate=3e-4 "$@"
+  --set warmstart.passes=3 --set warmstart.per_role=0 --set warmstart.role_examples.AG=2000 --set warmstart.learning_rate=5e-4 "$@"
 case " $* " in *" --examples-only "*) exit 0 ;; esac
 $jade export "out/$name" --out "data/$name-adapter" --dtype bfloat16 --checkpoint newest
 $jade export "out/$name" --out "data/$name-model" --dtype bfloat16 --merge --checkpoint newest
