@@ -46,7 +46,7 @@ settings() { # ARM: what its training changes
     dear) echo "--set reward.alpha=0.3 --set reward.beta=0.3" ;;
     multi) echo '--set learn.questions=["data/2wiki.train.jsonl.gz","data/musique.train.jsonl.gz"]' ;;
     single | whole | select) echo "$one_round" ;;
-    explore) echo "$one_round --set learn.role_temperature.DS=1.0 --set learn.ppo.role_entropy.DS=0.06" ;;
+    explore) echo "$one_round --set learn.role_temperature.DS=1.0 --set learn.ppo.role_entropy.DS=0.03" ;;
     *) echo "runs/arms.sh: no arm is called $1" >&2; exit 2 ;;
   esac
 }
@@ -57,10 +57,10 @@ in_the_test() { # ARM: what its test shares with its training
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
   case $1 in whole) plan="R,AG" ;; select | explore) plan="R,DS,AG" ;; *) return 0 ;; esac
-  # Ten passages, so that there is something to leave out; a reader needs about two hundred tokens for each.
+  # Ten passages, so that there is something to leave out; one has about 150 tokens, the longest 240.
   k=${PASSAGES:-10}
   echo "--set team.ask_first=[${ASK_FIRST:+\"$ASK_FIRST\"}]"
-  echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 1024 / 5))"
+  echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 256))"
 }
 
 train() { # ARM SEED [options]

@@ -12,11 +12,13 @@ fi
 name=$1 k=$2
 shift 2
 jade=${JADE:-jade}
-# A reader needs about two hundred tokens for a passage.
+taught=""
+for set in nq popqa hotpotqa 2wiki musique; do taught="$taught,\"data/$set.train.jsonl.gz\""; done
+# A passage has about 150 tokens, the longest 240.
 $jade warmstart runs/hops-warm.toml --out "out/$name" --resume --set "backbone.adapter=data/${START:-ship}-adapter" \
-  --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 1024 / 5))" --set 'warmstart.roles=["DS","AG"]' \
-  --set 'team.workflows=["R,AG","R,DS,AG"]' \
-  --set warmstart.passes=3 --set warmstart.per_role=0 --set warmstart.role_examples.AG=2000 --set warmstart.learning_rate=5e-4 "$@"
+  --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 256))" --set 'warmstart.roles=["DS","AG"]' \
+  --set 'team.workflows=["R,AG","R,DS,AG"]' --set "warmstart.questions=[${taught#,}]" \
+  --set warmstart.passes=6 --set warmstart.per_role=0 --set warmstart.role_examples.AG=2000 --set warmstart.learning_rate=5e-4 "$@"
 case " $* " in *" --examples-only "*) exit 0 ;; esac
 $jade export "out/$name" --out "data/$name-adapter" --dtype bfloat16 --checkpoint newest
 $jade export "out/$name" --out "data/$name-model" --dtype bfloat16 --merge --checkpoint newest

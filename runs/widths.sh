@@ -15,6 +15,6 @@ for k in $widths; do
     ${JADE:-jade} eval --benchmark nq,popqa,hotpotqa,2wiki,musique --split dev --data data --index data/index-eval \
       --model smollm2-135m --set "backbone.adapter=data/$name-adapter" --limit 300 --out "out/widths/$name-$plan-$k" \
       --concurrency 512 --set backbone.max_batch=256 --set "retrieval.k=$k" \
-      --set "backbone.max_prompt_tokens=$((k * 1024 / 5))" --set "team.workflows=[\"$steps\"]" "$@"
+      --set "backbone.max_prompt_tokens=$((k * 256))" --set "team.workflows=[\"$steps\"]" "$@"
   done
 done

@@ -175,7 +175,7 @@ def test_selection_may_be_given_more_to_leave_out(tmp_path: Path) -> None:
     trained, _, tested, _ = would_run("arms.sh", tmp_path, "0", ARMS="select", PASSAGES="20", TESTS="")
     for call in (trained, tested):
         config = load_config(None, overrides(call))
-        assert (config.retrieval.k, config.backbone.max_prompt_tokens) == (20, 4096)
+        assert (config.retrieval.k, config.backbone.max_prompt_tokens) == (20, 5120)
 
 
 def test_a_fixed_plan_is_also_tested_before_training(tmp_path: Path) -> None:
