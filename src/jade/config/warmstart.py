@@ -24,6 +24,9 @@ class WarmstartConfig(Section):
     """At most this many questions from each file; 0 takes all."""
     passes: int = Field(1, ge=1)
     """How often the oracle team works each question, each time by another plan where several are good."""
+    shuffled: float = Field(0.0, ge=0.0, le=1.0)
+    """Share of the questions worked whose passages are shown in another order than they were found in, each pass drawn
+    anew. In the order of a search selectors learn which places are good, and little of what stands there."""
     plan_by: Literal["search", "hops", "none"] = "search"
     """Which questions the planner is taught to split, where gold says that they have several hops but not which:
     `search` leaves those whole whose own words find the answer, `hops` splits them all. `none` teaches it to split

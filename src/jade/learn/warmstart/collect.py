@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.engine.effort import draw_prices
@@ -19,6 +21,7 @@ from jade.learn.warmstart.examples import Example, distinct
 from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import Plans, teach
+from jade.learn.warmstart.order import Reordered
 from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew
 from jade.team.team import Team
@@ -88,6 +91,7 @@ async def collect(
                 seed=derive_seed(config.seed, "warm start", number),
                 effort=_effort(config, place),
                 plans=plans,
+                shown=_shown(config, place, retriever),
             )
             progress(place + 1)
 
@@ -105,6 +109,13 @@ def _teams(team: Team, roles: Sequence[str]) -> list[Team]:
 
 def _of_roles(examples: Iterable[Example], roles: Sequence[str]) -> Iterable[Example]:
     return (example for example in examples if example.prompt.role in roles)
+
+
+def _shown(config: Config, place: int, retriever: Retriever) -> Retriever:
+    """As found, or in another order."""
+    seed = derive_seed(config.seed, "warm start order", place)
+    drawn = np.random.default_rng(seed).random() < config.warmstart.shuffled
+    return Reordered(retriever, seed) if drawn else retriever
 
 
 def _effort(config: Config, place: int) -> Effort | None:

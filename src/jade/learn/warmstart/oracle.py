@@ -18,6 +18,7 @@ from jade.learn.warmstart.dialogue import next_move
 from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, is_of_page, spelt_in
 from jade.learn.warmstart.examples import Example
 from jade.learn.warmstart.gold import ONE_ROUND, Hop, Lesson
+from jade.retrieval.base import Retriever
 from jade.reward.outcome import price
 from jade.team.crew import Cast, Crew
 from jade.team.dialogue import SEARCHER
@@ -203,15 +204,22 @@ class Oracle:
 
 
 async def teach(
-    lesson: Lesson, crew: Crew, *, seed: int, effort: Effort | None = None, plans: Plans = GOLD_PLANS
+    lesson: Lesson,
+    crew: Crew,
+    *,
+    seed: int,
+    effort: Effort | None = None,
+    plans: Plans = GOLD_PLANS,
+    shown: Retriever | None = None,
 ) -> list[Example]:
-    """Work one lesson through the engine; gives what it teaches, in the order of the steps.
+    """Work one lesson through the engine; gives what it teaches, in the order of the steps. What is found comes from
+    `shown` where that is given; which query finds best is still judged by the crew's own retriever.
 
     A team's mishap is data, an oracle's is not: a course that loses lessons must not look like a small one.
     """
     team = watch(crew.team)
     oracle = Oracle(lesson, team, crew, seed, plans)
-    taught = replace(crew, team=team, cast=Cast(oracle))
+    taught = replace(crew, team=team, cast=Cast(oracle), retriever=shown or crew.retriever)
     await solve(lesson.question, taught, seed=seed, effort=effort)
     if oracle.fault is not None:
         raise oracle.fault
