@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from jade.evaluate.record import Record
+from jade.evaluate.selection import Kept, added_up
 from jade.evaluate.statistics import Floats
 from jade.evaluate.store import Cell, CellFiles, Timing, read_records, read_timings
 from jade.reward.metrics import is_yes_no
@@ -114,6 +115,10 @@ class CellResult:
         """Mean share of supporting pages found, over the questions that name some."""
         known = [record.title_recall for record in self.records if record.title_recall is not None]
         return float(np.mean(known)) if known else None
+
+    @cached_property
+    def selection(self) -> Kept:
+        return added_up(record.selection for record in self.records if record.selection)
 
     @property
     def depth(self) -> float:

@@ -22,6 +22,7 @@ from jade.evaluate.tables import (
     retrieval_table,
     robustness_table,
     scores_table,
+    selection_table,
     workflow_table,
 )
 
@@ -54,6 +55,7 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
         cost_table(board),
         scores_table(board),
         retrieval_table(board),
+        *filter(None, [selection_table(board)]),
         plan_table(board),
         workflow_table(board),
         failure_table(board),

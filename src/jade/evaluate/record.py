@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from jade.errors import TraceUnreadable
 from jade.evaluate.benchmarks import supporting_titles
 from jade.evaluate.evidence import answer_rank, found_in, title_recall
 from jade.evaluate.failures import classify_failure
+from jade.evaluate.selection import kept_in
 from jade.reward.metrics import accuracy, exact_match, f1, precision, recall
 from jade.reward.outcome import outcome
 from jade.types import Malformed, Question, Step, Trace
@@ -54,6 +55,8 @@ class Record:
     """Steps that raised, also where the question was still answered."""
     trace: str
     error: str | None
+    selection: dict[str, int] | None = None
+    """What was selected (`selection.Kept`); None where nobody selected, and in records of before this was written."""
 
 
 def record_of(trace: Trace) -> Record:
@@ -84,6 +87,7 @@ def record_of(trace: Trace) -> Record:
         failed_steps=sum(step.error is not None for step in trace.steps),
         trace=trace.id,
         error=trace.error,
+        selection=kept_in(trace),
     )
 
 
@@ -102,7 +106,8 @@ def parse_record(line: str, where: str) -> Record:
     """The record that a line holds."""
     try:
         data: dict[str, Any] = json.loads(line)
-        return Record(**{field.name: data[field.name] for field in fields(Record)})
+        known = [field.name for field in fields(Record) if field.default is MISSING or field.name in data]
+        return Record(**{name: data[name] for name in known})
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise TraceUnreadable(f"{where}: not a record of this version ({type(error).__name__}: {error})") from None
 

@@ -125,6 +125,21 @@ def retrieval_table(board: Board) -> Table:
     return Table("Retrieval", note, header, rows)
 
 
+def selection_table(board: Board) -> Table | None:
+    """Whether selectors do better than the order of the search."""
+    rows = tuple(
+        (Entry(method_title(column)), *(_selected(column.cells.get(name)) for name in board.benchmarks))
+        for column in board.columns
+        if any(cell.selection.selections for cell in column.cells.values())
+    )
+    note = (
+        "Passages kept of those shown, a selection; below, of the selections that were shown a gold answer, the "
+        "percent that kept one, and the percent that would have by keeping as many from the top: a selector that is "
+        "no better has learned the order of the search."
+    )
+    return Table("Selection", note, ("method", *map(benchmark_title, board.benchmarks)), rows) if rows else None
+
+
 def plan_table(board: Board) -> Table:
     """Depth, early stops and malformed outputs of each role."""
     written = {role for column in board.columns for cell in column.cells.values() for role in cell.malformed()}
@@ -219,6 +234,16 @@ def _retrieved(cell: CellResult | None, k: int) -> Entry:
     recalls = [cell.answer_recall(1), cell.answer_recall(k)]
     titles = () if cell.title_recall is None else (f"pages {100 * cell.title_recall:.1f}",)
     return Entry(" / ".join(MISSING if each is None else f"{100 * each:.1f}" for each in recalls), titles)
+
+
+def _selected(cell: CellResult | None) -> Entry:
+    if cell is None or not (done := cell.selection).selections:
+        return Entry(MISSING)
+    kept = f"{done.kept / done.selections:.1f} of {done.shown / done.selections:.1f}"
+    if not done.held:
+        return Entry(kept)
+    shares = (100 * done.kept_held / done.held, 100 * done.first_held / done.held)
+    return Entry(kept, (f"answer kept {shares[0]:.1f}", f"from the top {shares[1]:.1f}"))
 
 
 def _malformed(column: Column, role: str) -> str:
