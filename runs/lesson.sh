@@ -1,19 +1,20 @@
 #!/bin/sh
-# A start (START, ship) shown how to select from K passages and how to read them, whole or selected: data/NAME-adapter and
-# data/NAME-model. The warm starts were taught with five passages and had never seen a sixth document's name. Run it where
-# `data/` is (see runs/hops-warm.toml); killed and started again, it goes on where it was:
+# A start (START, ship) shown by the questions of LESSONS how to select from K passages and how to read them, whole or
+# selected: data/NAME-adapter and data/NAME-model. The warm starts were taught with five passages and had never seen a
+# sixth document's name. Run it where `data/` is (see runs/hops-warm.toml); killed and started again, it goes on where it
+# was:
 #   runs/lesson.sh NAME K [further options of jade warmstart]
 #   runs/lesson.sh NAME K --examples-only    # what needs no GPU
 set -eu
 if [ $# -lt 2 ]; then
-  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 name=$1 k=$2
 shift 2
 jade=${JADE:-jade}
 taught=""
-for set in nq popqa hotpotqa 2wiki musique; do taught="$taught,\"data/$set.train.jsonl.gz\""; done
+for set in ${LESSONS:-nq popqa hotpotqa 2wiki musique}; do taught="$taught,\"data/$set.train.jsonl.gz\""; done
 # A passage has about 150 tokens, the longest 240.
 $jade warmstart runs/hops-warm.toml --out "out/$name" --resume --set "backbone.adapter=data/${START:-ship}-adapter" \
   --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 256))" --set 'warmstart.roles=["DS","AG"]' \

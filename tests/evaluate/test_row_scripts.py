@@ -1,4 +1,4 @@
-"""`runs/rows.sh`, `runs/arms.sh` and `runs/variants.sh`: what they would run is what the tables say."""
+"""The scripts of `runs/` that train and test many rows: what they would run is what the tables say."""
 
 from __future__ import annotations
 
@@ -237,6 +237,46 @@ def test_an_arm_or_a_test_that_is_not_known_ends_the_script_before_any_work(tmp_
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"runs/arms.sh: {complaint}\n")
 
 
+def test_a_lesson_teaches_selecting_and_reading_among_as_many_passages_as_are_named(tmp_path: Path) -> None:
+    taught, adapter, merged = would_run(
+        "lesson.sh", "ten", 10, "--set", "warmstart.epochs=3", START="full", LESSONS="nq squad"
+    )
+    config = load_config(Path(taught[1]), overrides(taught))
+    assert (config.retrieval.k, config.backbone.max_prompt_tokens, config.warmstart.epochs) == (10, 2560, 3)
+    assert str(config.backbone.adapter) == "data/full-adapter"
+    assert [path.name for path in config.warmstart.questions] == ["nq.train.jsonl.gz", "squad.train.jsonl.gz"]
+    assert set(config.warmstart.roles) == {"DS", "AG"}
+    assert config.warmstart.shuffled == 0.0
+    assert [call[0] for call in (adapter, merged)] == ["export", "export"]
+    assert [option(call, "--out") for call in (adapter, merged)] == ["data/ten-adapter", "data/ten-model"]
+    assert ["--merge" in call for call in (adapter, merged)] == [False, True]
+    (alone,) = would_run("lesson.sh", "ten", 10, "--examples-only")
+    assert alone[:2] == ["warmstart", "runs/hops-warm.toml"]
+
+
+def test_a_lesson_in_mixed_order_and_its_two_arms_differ_in_the_plan_and_in_what_the_selector_tries() -> None:
+    (taught,) = would_run("mixed.sh", "lesson", "--examples-only")
+    lesson = load_config(Path(taught[1]), overrides(taught))
+    assert lesson.warmstart.shuffled == 0.8
+    assert lesson.team.ask_first == ("DS",)
+    arms = {arm: would_run("mixed.sh", arm, 2) for arm in ("explore", "whole")}
+    configs = {arm: load_config(Path(calls[0][1]), overrides(calls[0])) for arm, calls in arms.items()}
+    assert {arm: config.team.workflows for arm, config in configs.items()} == {
+        "explore": ("R,DS,AG",),
+        "whole": ("R,AG",),
+    }
+    same = {
+        config.learn.model_copy(update={"role_temperature": {}, "ppo": None}).model_dump_json()
+        for config in configs.values()
+    }
+    assert len(same) == 1
+    assert {config.learn.ppo.learning_rate for config in configs.values()} == {1.2e-4}
+    for arm, (trained, exported, tested) in arms.items():
+        assert option(trained, "--out") == f"out/mixed-selection/train/{arm}-2"
+        assert option(tested, "--model") == option(exported, "--out")
+        assert load_config(None, overrides(tested)).team.ask_first == ("DS",)
+
+
 def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None:
     calls = would_run("variants.sh", "data", "index", tmp_path, 50, "warm=a", "trained=b", "--", "--concurrency", 9)
     assert [call[0] for call in calls] == ["eval", "eval", "report"]
@@ -245,7 +285,7 @@ def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None
     assert calls[2][1:3] == [f"warm={tmp_path}/warm", f"trained={tmp_path}/trained"]
 
 
-@pytest.mark.parametrize("script", ["rows.sh", "arms.sh", "variants.sh"])
+@pytest.mark.parametrize("script", ["rows.sh", "arms.sh", "variants.sh", "lesson.sh", "mixed.sh"])
 def test_without_its_words_a_script_says_how_it_is_called(script: str) -> None:
     done = subprocess.run([RUNS / script], capture_output=True, text=True)
     assert done.returncode == 2

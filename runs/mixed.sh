@@ -1,0 +1,22 @@
+#!/bin/sh
+# Selection that is taught on passages in other orders than they were found in, then trained beside readers of whole lists:
+#   runs/mixed.sh lesson [further options of jade warmstart]       # data/mixed-adapter and data/mixed-model
+#   runs/mixed.sh explore|whole SEED [further options of jade train]
+# Run it where `data/` is (see runs/hops-warm.toml); jobs mixed-* of runs/findings.toml.
+set -eu
+if [ $# -lt 1 ]; then
+  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+what=$1
+shift
+if [ "$what" = lesson ]; then
+  LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
+    --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=9000 --set warmstart.role_examples.AG=700 \
+    --set warmstart.epochs=1 "$@"
+  exit
+fi
+seed=$1
+shift
+ASK_FIRST=DS QUESTIONS="nq popqa hotpotqa 2wiki" REPORT= TESTS= START=mixed ARMS="$what" runs/arms.sh out/mixed-selection "$seed" 3000 \
+  --set learn.iterations=80 --set learn.dev_every=40 --set learn.ppo.learning_rate=1.2e-4 "$@"
