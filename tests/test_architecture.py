@@ -22,7 +22,7 @@ FLOORS = (
     ("backbone", "retrieval", "corpus", "reward.metrics"),
     ("team",),
     ("engine",),
-    ("reward.outcome",),
+    ("reward.outcome", "reward.selection"),
     ("learn",),
     ("evaluate", "serve", "cluster"),
     ("cli",),

@@ -32,7 +32,7 @@ from jade.learn.plot import (
     top_plans,
 )
 from jade.learn.show import Lines, LiveTable, choose_columns, describe_plans, speed_of, time_left, watch
-from jade.types import Malformed, Node, Question, Trace, Usage, Workflow
+from jade.types import Malformed, Node, Observation, Passage, Question, Selection, Trace, Usage, Workflow
 
 FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}
 PLANS = {"plan/QDS": 0.6, "plan/R,AG": 0.4}
@@ -68,6 +68,29 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     assert (figures["split/nq"], figures["split/hotpotqa"]) == (0.5, 0.0)
     assert figures["split_gain"] == figures["split_gain/nq"] == 1.0
     assert "split_gain/hotpotqa" not in figures, "nothing of it was split"
+
+
+def test_selectors_are_held_against_the_order_of_the_search() -> None:
+    shown = (
+        Passage("1", "A", "Nobody."),
+        Passage("2", "B", "Ada wrote it."),
+        Passage("3", "C", "Nobody."),
+        Passage("4", "D", "x"),
+    )
+
+    def chose(id: str, *indices: int) -> Trace:
+        step = make_step(0, "DS", action=Selection(indices))
+        seen = replace(step, observation=Observation("Who?", passages=shown), applied=Selection(indices))
+        return replace(make_planned(id, "R,DS,AG", "Ada"), steps=(seen,))
+
+    figures = rollout_figures([chose("a", 1), chose("b", 2, 3), chose("c", 0, 1, 2)], RewardConfig())
+    # Kept are 6 of 12; an answer by the first and the third, in as many from the top by the second and the third.
+    assert figures["selection/kept"] == pytest.approx(6 / 12)
+    assert figures["selection/held"] == figures["selection/from_top"] == pytest.approx(2 / 3)
+    assert rollout_figures([chose("a", 1)], RewardConfig())["selection/from_top"] == 0.0
+    assert not any(
+        name.startswith("selection") for name in rollout_figures([make_planned("x", "R,AG", "Ada")], RewardConfig())
+    )
 
 
 def test_what_a_split_gains_is_told_within_questions_that_were_also_left_whole() -> None:

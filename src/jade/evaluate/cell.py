@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from jade.evaluate.record import Record
-from jade.evaluate.selection import Kept, added_up
 from jade.evaluate.statistics import Floats
 from jade.evaluate.store import Cell, CellFiles, Timing, read_records, read_timings
 from jade.reward.metrics import is_yes_no
+from jade.reward.selection import Kept, added_up
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class CellResult:
 
     @cached_property
     def selection(self) -> Kept:
-        return added_up(record.selection for record in self.records if record.selection)
+        return added_up(Kept(**record.selection) for record in self.records if record.selection)
 
     @property
     def depth(self) -> float:

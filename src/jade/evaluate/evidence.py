@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jade.evaluate.benchmarks import supporting_titles
-from jade.reward.metrics import contains, is_yes_no, normalise
+from jade.reward.metrics import is_yes_no, normalise
+from jade.reward.selection import holds_gold
 from jade.types import Answer, Passage, Question, Step, Trace
 
 
@@ -19,10 +20,6 @@ def has_evidence(passages: Sequence[Passage], question: Question) -> bool:
     if is_yes_no(question.answers):
         return bool(passages) and title_recall(passages, titles) in (None, 1.0)
     return any(holds_gold(passage, question) for passage in passages)
-
-
-def holds_gold(passage: Passage, question: Question) -> bool:
-    return any(contains(f"{passage.title} {passage.text}", gold) for gold in question.answers)
 
 
 def found_in(steps: Iterable[Step]) -> list[Passage]:

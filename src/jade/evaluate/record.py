@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from jade.errors import TraceUnreadable
 from jade.evaluate.benchmarks import supporting_titles
 from jade.evaluate.evidence import answer_rank, found_in, title_recall
 from jade.evaluate.failures import classify_failure
-from jade.evaluate.selection import kept_in
 from jade.reward.metrics import accuracy, exact_match, f1, precision, recall
 from jade.reward.outcome import outcome
+from jade.reward.selection import kept_in
 from jade.types import Malformed, Question, Step, Trace
 
 SCORES: Mapping[str, Callable[[str, Sequence[str]], float]] = {
@@ -56,12 +56,12 @@ class Record:
     trace: str
     error: str | None
     selection: dict[str, int] | None = None
-    """What was selected (`selection.Kept`); None where nobody selected, and in records of before this was written."""
+    """What was selected (`reward.selection.Kept`); None where nobody selected, and in older records."""
 
 
 def record_of(trace: Trace) -> Record:
     """The record that a trace makes; one that ended in an error scores 0 in everything."""
-    usage, question = trace.usage, trace.question
+    usage, question, kept = trace.usage, trace.question, kept_in(trace)
     said = "" if trace.error is not None else trace.answer
     scores = {name: score(said, question.answers) for name, score in SCORES.items()}
     return Record(
@@ -87,7 +87,7 @@ def record_of(trace: Trace) -> Record:
         failed_steps=sum(step.error is not None for step in trace.steps),
         trace=trace.id,
         error=trace.error,
-        selection=kept_in(trace),
+        selection=asdict(kept) if kept else None,
     )
 
 

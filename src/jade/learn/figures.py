@@ -14,6 +14,7 @@ from jade.config import RewardConfig
 from jade.engine.budget import has_failed
 from jade.reward.metrics import exact_match
 from jade.reward.outcome import assign_rewards, cost, outcome
+from jade.reward.selection import added_up, kept_in
 from jade.types import Malformed, Step, Trace
 
 
@@ -37,7 +38,8 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
         "malformed": _malformed(calls),
     }
     by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
-    return figures | by_role | dict(_by_dataset(traces, outcomes)) | _split_gains(traces, outcomes) | _plans(traces)
+    parts = by_role | dict(_by_dataset(traces, outcomes)) | _split_gains(traces, outcomes) | _selections(traces)
+    return figures | parts | _plans(traces)
 
 
 def reward_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
@@ -105,6 +107,16 @@ def _split_gains(traces: Sequence[Trace], outcomes: Sequence[float]) -> dict[str
     of_names = {name: [gain for dataset, gain in gains if dataset == name] for name in sorted(names)}
     parts = {f"split_gain/{name}": fmean(of) for name, of in of_names.items() if of} if len(names) > 1 else {}
     return {"split_gain": fmean(gain for _, gain in gains)} | parts
+
+
+def _selections(traces: Sequence[Trace]) -> dict[str, float]:
+    """The share of passages that selectors keep; of selections that were shown a gold answer, how many keep one, and
+    how many would by keeping as many from the top of the search."""
+    done = added_up(kept for trace in traces if (kept := kept_in(trace)))
+    shares = {"selection/kept": done.kept / done.shown} if done.shown else {}
+    if not done.held:
+        return shares
+    return shares | {"selection/held": done.kept_held / done.held, "selection/from_top": done.first_held / done.held}
 
 
 def _plans(traces: Sequence[Trace]) -> dict[str, float]:

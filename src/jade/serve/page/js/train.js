@@ -26,12 +26,21 @@ const CHARTS = [
   { title: "Outcome (F1)", names: ["outcome"], prefix: "outcome/" },
   { title: "Rounds and searches", names: ["rounds", "retrievals"] },
   { title: "Malformed output by role", prefix: "malformed/", format: percent },
+  { title: "Selection", prefix: "selection/", format: percent },
   { title: "KL from the sampling policy", names: ["approx_kl", "reference_kl"] },
   { title: "Entropy", names: ["entropy"] },
   { title: "Tokens trained on a second", names: ["speed"] },
   { title: "Clipped share", names: ["clipped"], format: percent },
 ];
-const LABELS = { retrievals: "searches", approx_kl: "KL", reference_kl: "KL from the start", outcome: "all" };
+const LABELS = {
+  retrievals: "searches",
+  approx_kl: "KL",
+  reference_kl: "KL from the start",
+  outcome: "all",
+  "selection/kept": "passages kept",
+  "selection/held": "an answer kept",
+  "selection/from_top": "an answer in as many from the top",
+};
 
 export class TrainingView {
   constructor() {

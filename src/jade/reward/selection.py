@@ -7,12 +7,12 @@ order of the search, and reads nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 
-from jade.evaluate.evidence import holds_gold
-from jade.reward.metrics import is_yes_no
-from jade.types import Question, Selection, Step, Trace
+from jade.reward.metrics import contains, is_yes_no
+from jade.types import Passage, Question, Selection, Step, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,32 @@ class Kept:
     """Of these, how many would have, had they kept as many from the top."""
 
 
-def kept_in(trace: Trace) -> dict[str, int] | None:
+def kept_in(trace: Trace) -> Kept | None:
     """What was selected for a question; None where nobody selected."""
     each = [_of_step(step, trace.question) for step in trace.steps if isinstance(step.applied, Selection)]
-    return asdict(added_up(map(asdict, each))) if each else None
+    return added_up(each) if each else None
 
 
-def added_up(counts: Iterable[Mapping[str, int]]) -> Kept:
+def added_up(several: Iterable[Kept]) -> Kept:
     total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
+    for each in several:
+        total.update(asdict(each))
     return Kept(**{field.name: total[field.name] for field in fields(Kept)})
+
+
+def holds_gold(passage: Passage, question: Question) -> bool:
+    return any(_holds(passage.title, passage.text, gold) for gold in question.answers)
+
+
+@lru_cache(maxsize=16384)
+def _holds(title: str, text: str, gold: str) -> bool:
+    """Kept, since the rollouts of a question find the same passages."""
+    return contains(f"{title} {text}", gold)
 
 
 def _of_step(step: Step, question: Question) -> Kept:
     assert isinstance(step.applied, Selection)
     shown, chosen = step.observation.passages, set(step.applied.indices)
     gold = set() if is_yes_no(question.answers) else {n for n, one in enumerate(shown) if holds_gold(one, question)}
-    first = set(range(len(chosen)))
-    held, kept_held, first_held = (int(bool(gold & places)) for places in (gold, chosen, first))
+    held, kept_held, first_held = (int(bool(gold & places)) for places in (gold, chosen, set(range(len(chosen)))))
     return Kept(1, len(shown), len(chosen), held, kept_held, first_held)

@@ -14,9 +14,9 @@ from jade.engine.solve import solve
 from jade.evaluate.arms import read_arms
 from jade.evaluate.board import read_board
 from jade.evaluate.record import dump_record, parse_record, record_of
-from jade.evaluate.selection import Kept, added_up
 from jade.evaluate.store import Cell, CellFiles, Timing, open_run
 from jade.evaluate.tables import selection_table
+from jade.reward.selection import Kept, added_up
 from jade.types import Passage, Question, Trace
 
 SHELF = Shelf(
@@ -62,7 +62,7 @@ async def test_a_record_of_before_selections_were_counted_is_still_read() -> Non
 
 
 def test_selections_add_up() -> None:
-    assert added_up([asdict(Kept(1, 10, 2, 1, 1, 0)), asdict(Kept(1, 5, 3, 0, 0, 0))]) == Kept(2, 15, 5, 1, 1, 0)
+    assert added_up([Kept(1, 10, 2, 1, 1, 0), Kept(1, 5, 3, 0, 0, 0)]) == Kept(2, 15, 5, 1, 1, 0)
     assert added_up([]) == Kept()
 
 
