@@ -101,3 +101,19 @@ def test_a_run_that_begins_later_appears_in_the_bar(page: Page, tmp_path: Path) 
         write(tmp_path / "run", iteration(1))
         page.get_by_role("link", name="Training").click()
         expect(page.locator(".pulse")).to_contain_text("iteration 1")
+
+
+def test_what_selectors_keep_is_drawn_where_any_work(page: Page, tmp_path: Path) -> None:
+    kept = {"selection/kept": 0.4, "selection/held": 0.9, "selection/from_top": 0.8}
+    for name, more in (("plain", {}), ("selecting", kept)):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, *(iteration(number) | more for number in (1, 2)))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as url:
+        page.goto(f"{url}/ui/#/training/selecting")
+        chart = page.locator(".chart", has=page.get_by_role("heading", name="Selection", exact=True))
+        for line in ("passages kept", "an answer kept", "an answer in as many from the top"):
+            expect(chart).to_contain_text(line)
+        page.goto(f"{url}/ui/#/training/plain")
+        expect(page.locator(".pulse")).to_contain_text("iteration 2")
+        expect(chart).to_be_hidden()
