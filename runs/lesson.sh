@@ -1,8 +1,8 @@
 #!/bin/sh
-# A start (START, ship) shown by the questions of LESSONS how to select from K passages and how to read them, whole or
-# selected: data/NAME-adapter and data/NAME-model. The warm starts were taught with five passages and had never seen a
-# sixth document's name. Run it where `data/` is (see runs/hops-warm.toml); killed and started again, it goes on where it
-# was:
+# A start (START, ship; START= for the model as it comes) shown by the questions of LESSONS how to select from K passages
+# and how to read them, whole or selected: data/NAME-adapter and data/NAME-model. The warm starts were taught with five
+# passages and had never seen a sixth document's name. Run it where `data/` is (see runs/hops-warm.toml); killed and
+# started again, it goes on where it was:
 #   runs/lesson.sh NAME K [further options of jade warmstart]
 #   runs/lesson.sh NAME K --examples-only    # what needs no GPU
 set -eu
@@ -15,8 +15,9 @@ shift 2
 jade=${JADE:-jade}
 taught=""
 for set in ${LESSONS:-nq popqa hotpotqa 2wiki musique}; do taught="$taught,\"data/$set.train.jsonl.gz\""; done
+start=${START-ship}
 # A passage has about 150 tokens, the longest 240.
-$jade warmstart runs/hops-warm.toml --out "out/$name" --resume --set "backbone.adapter=data/${START:-ship}-adapter" \
+$jade warmstart runs/hops-warm.toml --out "out/$name" --resume ${start:+--set "backbone.adapter=data/$start-adapter"} \
   --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 256))" --set 'warmstart.roles=["DS","AG"]' \
   --set 'team.workflows=["R,AG","R,DS,AG"]' --set "warmstart.questions=[${taught#,}]" \
   --set warmstart.passes=6 --set warmstart.per_role=0 --set warmstart.role_examples.AG=2000 --set warmstart.learning_rate=5e-4 "$@"

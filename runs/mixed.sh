@@ -10,13 +10,14 @@ if [ $# -lt 1 ]; then
 fi
 what=$1
 shift
+# Half of the questions teach, the other half is trained on: what a lesson has answered tells a reader nothing more.
 if [ "$what" = lesson ]; then
-  LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
-    --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=9000 --set warmstart.role_examples.AG=700 \
-    --set warmstart.epochs=1 "$@"
+  START="" LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
+    --set 'warmstart.part=[0.0,0.5]' --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=5000 \
+    --set warmstart.role_examples.AG=3000 --set warmstart.learning_rate=1e-3 "$@"
   exit
 fi
 seed=$1
 shift
 ASK_FIRST=DS QUESTIONS="nq popqa hotpotqa 2wiki" REPORT= TESTS= START=mixed ARMS="$what" runs/arms.sh out/mixed-selection "$seed" 3000 \
-  --set learn.iterations=80 --set learn.dev_every=40 --set learn.ppo.learning_rate=1.2e-4 "$@"
+  --set 'learn.part=[0.5,1.0]' --set learn.iterations=80 --set learn.dev_every=40 --set learn.ppo.learning_rate=1.2e-4 "$@"

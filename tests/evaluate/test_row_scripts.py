@@ -259,6 +259,7 @@ def test_a_lesson_in_mixed_order_and_its_two_arms_differ_in_the_plan_and_in_what
     lesson = load_config(Path(taught[1]), overrides(taught))
     assert lesson.warmstart.shuffled == 0.8
     assert lesson.team.ask_first == ("DS",)
+    assert lesson.backbone.adapter is None
     arms = {arm: would_run("mixed.sh", arm, 2) for arm in ("explore", "whole")}
     configs = {arm: load_config(Path(calls[0][1]), overrides(calls[0])) for arm, calls in arms.items()}
     assert {arm: config.team.workflows for arm, config in configs.items()} == {
@@ -271,6 +272,7 @@ def test_a_lesson_in_mixed_order_and_its_two_arms_differ_in_the_plan_and_in_what
     }
     assert len(same) == 1
     assert {config.learn.ppo.learning_rate for config in configs.values()} == {1.2e-4}
+    assert {config.learn.part[0] for config in configs.values()} == {lesson.warmstart.part[1]}, "no question in both"
     for arm, (trained, exported, tested) in arms.items():
         assert option(trained, "--out") == f"out/mixed-selection/train/{arm}-2"
         assert option(tested, "--model") == option(exported, "--out")
