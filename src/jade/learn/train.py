@@ -29,6 +29,7 @@ from jade.learn.deadline import Deadline
 from jade.learn.figures import reward_figures, rollout_figures
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, last_of_each, read_journal
+from jade.learn.known import newly_known
 from jade.learn.learner import Learner
 from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
@@ -159,7 +160,7 @@ class Run:
         self._pass(iteration, traces, figures)
         at_checkpoint = self.progress.iteration % self.cfg.learn.checkpoint_every == 0
         if at_checkpoint or self.progress.iteration == self.cfg.learn.iterations:
-            self._mind_who_is_silent()
+            self._mind()
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
         if at_checkpoint:
@@ -250,15 +251,21 @@ class Run:
             self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
             self._saved = self.progress
 
-    def _mind_who_is_silent(self) -> None:
-        """Before any checkpoint of this iteration: it counts what the journal holds."""
+    def _mind(self) -> None:
+        """What no alarm is for. Before any checkpoint of this iteration: it counts what the journal holds."""
         if not is_first():
             return
         number, every = self.progress.iteration, self.cfg.learn.checkpoint_every
+        since = (number - 1) // every * every
         rows = last_of_each(read_journal(self.folder, "iteration"))
-        for text in newly_silent(rows, (number - 1) // every * every, self.cfg.learn):
-            self.journal.write("mind", number, {"event": "silence", "detail": text})
-            self.spectator.remark(number, text)
+        remarks = {
+            "silence": newly_silent(rows, since, self.cfg.learn),
+            "known": newly_known(rows, last_of_each(read_journal(self.folder, "dev")), since),
+        }
+        for event, texts in remarks.items():
+            for text in texts:
+                self.journal.write("mind", number, {"event": event, "detail": text})
+                self.spectator.remark(number, text)
 
     async def _roll_back(self, alarm: Alarm) -> None:
         """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""
