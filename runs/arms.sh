@@ -57,7 +57,7 @@ in_the_test() { # ARM: what its test shares with its training
     echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
   done
   case $1 in whole) plan="R,AG" ;; select | explore) plan="R,DS,AG" ;; *) return 0 ;; esac
-  # Ten passages, so that there is something to leave out; one has about 150 tokens, the longest 240.
+  # Ten passages, so that there is something to leave out; one has about 150 tokens, and a few lists are cut.
   k=${PASSAGES:-10}
   echo "--set team.ask_first=[${ASK_FIRST:+\"$ASK_FIRST\"}]"
   echo "--set team.workflows=[\"$plan\"] --set retrieval.k=$k --set backbone.max_prompt_tokens=$((k * 256))"

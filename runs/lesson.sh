@@ -16,7 +16,7 @@ jade=${JADE:-jade}
 taught=""
 for set in ${LESSONS:-nq popqa hotpotqa 2wiki musique}; do taught="$taught,\"data/$set.train.jsonl.gz\""; done
 start=${START-ship}
-# A passage has about 150 tokens, the longest 240.
+# A passage has about 150 tokens; a few lists are longer than this and are cut.
 $jade warmstart runs/hops-warm.toml --out "out/$name" --resume ${start:+--set "backbone.adapter=data/$start-adapter"} \
   --set "retrieval.k=$k" --set "backbone.max_prompt_tokens=$((k * 256))" --set 'warmstart.roles=["DS","AG"]' \
   --set 'team.workflows=["R,AG","R,DS,AG"]' --set "warmstart.questions=[${taught#,}]" \

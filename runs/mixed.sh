@@ -4,13 +4,14 @@
 #   runs/mixed.sh explore|whole SEED [further options of jade train]
 # Run it where `data/` is (see runs/hops-warm.toml); jobs mixed-* of runs/findings.toml.
 set -eu
-if [ $# -lt 1 ]; then
+case ${1-} in lesson) least=1 ;; *) least=2 ;; esac
+if [ $# -lt $least ]; then
   sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 what=$1
 shift
-# Half of the questions teach, the other half is trained on: what a lesson has answered tells a reader nothing more.
+# Half of the questions teach, the other half is trained on: what a lesson has answered may tell a reader little more.
 if [ "$what" = lesson ]; then
   START="" LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
     --set 'warmstart.part=[0.0,0.5]' --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=5000 \

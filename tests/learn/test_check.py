@@ -197,6 +197,19 @@ def test_a_run_that_came_to_no_checkpoint_may_be_begun_again(tiny_model: Path, t
         claim(config, tmp_path, resume)
 
 
+def test_a_run_of_before_a_setting_was_there_goes_on_though_it_came_to_no_checkpoint(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    config = make_config(tiny_model)
+    claim(config, tmp_path, resume=False)
+    written = tmp_path / "config.toml"
+    older = "".join(line for line in written.read_text().splitlines(keepends=True) if not line.startswith("shuffled"))
+    assert older != written.read_text()
+    written.write_text(older)
+    claim(config, tmp_path, resume=True)
+    assert "shuffled" in written.read_text()
+
+
 def test_going_on_with_nothing_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     say_if_new(tmp_path / "mistyped", said.append)

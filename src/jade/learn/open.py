@@ -18,7 +18,7 @@ from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.sampler import Troupe
 from jade.learn.show import Spectator
-from jade.learn.texts import check_texts, write_whole
+from jade.learn.texts import TEXTS, check_texts, write_whole
 from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew
 
@@ -93,7 +93,7 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     begun = bool(Checkpoints(folder / "checkpoints").all())
     if begun and not resume:
         raise ConfigError(f"--out: {folder} holds a run already; give --resume to go on with it, or another folder")
-    if not begun and written.read_text(encoding="utf-8") != dump_config(load_config(written)):
+    if not begun and not _is_own(written):
         raise ConfigError(
             f"--out: {written} is not a run's own, which would replace it; give another folder, or move it"
         )
@@ -103,6 +103,12 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
     # Where neither weights nor examples were made yet, nothing was made of what was noted.
     check_texts(config, folder, anew=not begun and not any(folder.glob("examples*")))
     write_whole(written, dump_config(config))
+
+
+def _is_own(written: Path) -> bool:
+    """Whether a run wrote this config, also an older one, which had not all of today's settings."""
+    text = written.read_text(encoding="utf-8")
+    return written.with_name(TEXTS).is_file() or text == dump_config(load_config(written))
 
 
 def say_if_new(folder: Path, say: Callable[[str], None]) -> None:

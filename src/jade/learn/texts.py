@@ -14,14 +14,15 @@ from jade.backbone.weights import file_sha256
 from jade.config import Config
 from jade.errors import ConfigError
 
-FILE = "texts.json"
+TEXTS = "texts.json"
+"""Only a run has it in its folder."""
 
 
 def check_texts(config: Config, folder: Path, *, anew: bool) -> None:
     """Note what the texts of a run are when it begins, or begins anew; refuse to go on with one of which they are no
     longer so."""
     found = {str(path): _checksum(path) for path in _texts(config)}
-    noted = folder / FILE
+    noted = folder / TEXTS
     if noted.is_file() and not anew:
         was = _read(noted)
         changed = sorted(name for name in was.keys() | found.keys() if was.get(name) != found.get(name))

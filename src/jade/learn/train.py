@@ -22,6 +22,7 @@ from jade.engine.record import dump_trace
 from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
+from jade.learn import known
 from jade.learn.ahead import Ahead, Rollouts
 from jade.learn.busy import Watch
 from jade.learn.checkpoint import Checkpoints, Progress
@@ -29,7 +30,6 @@ from jade.learn.deadline import Deadline
 from jade.learn.figures import reward_figures, rollout_figures
 from jade.learn.guard import Alarm, Guard
 from jade.learn.journal import Journal, last_of_each, read_journal
-from jade.learn.known import newly_known
 from jade.learn.learner import Learner
 from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
@@ -160,7 +160,8 @@ class Run:
         self._pass(iteration, traces, figures)
         at_checkpoint = self.progress.iteration % self.cfg.learn.checkpoint_every == 0
         if at_checkpoint or self.progress.iteration == self.cfg.learn.iterations:
-            self._mind()
+            self._mind_who_is_silent()
+        self._mind_what_is_known()
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
         if at_checkpoint:
@@ -251,21 +252,27 @@ class Run:
             self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
             self._saved = self.progress
 
-    def _mind(self) -> None:
-        """What no alarm is for. Before any checkpoint of this iteration: it counts what the journal holds."""
+    def _mind_who_is_silent(self) -> None:
+        """Before any checkpoint of this iteration: it counts what the journal holds."""
         if not is_first():
             return
         number, every = self.progress.iteration, self.cfg.learn.checkpoint_every
-        since = (number - 1) // every * every
         rows = last_of_each(read_journal(self.folder, "iteration"))
-        remarks = {
-            "silence": newly_silent(rows, since, self.cfg.learn),
-            "known": newly_known(rows, last_of_each(read_journal(self.folder, "dev")), since),
-        }
-        for event, texts in remarks.items():
-            for text in texts:
-                self.journal.write("mind", number, {"event": event, "detail": text})
-                self.spectator.remark(number, text)
+        for text in newly_silent(rows, (number - 1) // every * every, self.cfg.learn):
+            self._remark("silence", text)
+
+    def _mind_what_is_known(self) -> None:
+        """Once, as soon as it can be told."""
+        if not is_first() or self.progress.iteration != known.FIRST:
+            return
+        rows, dev = (last_of_each(read_journal(self.folder, kind)) for kind in ("iteration", "dev"))
+        said = any(row["event"] == "known" for row in read_journal(self.folder, "mind"))
+        if (text := known.known_remark(rows, dev)) and not said:
+            self._remark("known", text)
+
+    def _remark(self, event: str, text: str) -> None:
+        self.journal.write("mind", self.progress.iteration, {"event": event, "detail": text})
+        self.spectator.remark(self.progress.iteration, text)
 
     async def _roll_back(self, alarm: Alarm) -> None:
         """Go back to the last good checkpoint with a smaller step; too often in a row ends the run."""
