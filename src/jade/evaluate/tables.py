@@ -133,7 +133,7 @@ def selection_table(board: Board) -> Table | None:
         if any(cell.selection.selections for cell in column.cells.values())
     )
     note = (
-        "Passages kept of those shown, a selection; below, of the selections that were shown a gold answer, the "
+        "Passages that a selection keeps of those shown; below, of the selections that were shown a gold answer, the "
         "percent that kept one, and the percent that would have by keeping as many from the top: a selector that is "
         "no better has learned the order of the search."
     )
