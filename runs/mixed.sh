@@ -14,8 +14,8 @@ shift
 # Half of the questions teach, the other half is trained on: what a lesson has answered may tell a reader little more.
 if [ "$what" = lesson ]; then
   START="" LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
-    --set 'warmstart.part=[0.0,0.5]' --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=5000 \
-    --set warmstart.role_examples.AG=3000 --set warmstart.learning_rate=1e-3 "$@"
+    --set 'warmstart.part=[0.0,0.5]' --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=6000 \
+    --set warmstart.role_examples.AG=3000 --set warmstart.epochs=3 --set warmstart.learning_rate=1e-3 "$@"
   exit
 fi
 seed=$1
