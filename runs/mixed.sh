@@ -15,10 +15,10 @@ shift
 if [ "$what" = lesson ]; then
   START="" LESSONS="nq popqa squad hotpotqa 2wiki musique" runs/lesson.sh mixed 10 --set 'team.ask_first=["DS"]' \
     --set 'warmstart.part=[0.0,0.5]' --set warmstart.shuffled=0.8 --set warmstart.role_examples.DS=6000 \
-    --set warmstart.role_examples.AG=3000 --set warmstart.epochs=3 --set warmstart.learning_rate=1e-3 "$@"
+    --set warmstart.role_examples.AG=2000 --set warmstart.epochs=2 --set warmstart.learning_rate=1e-3 "$@"
   exit
 fi
 seed=$1
 shift
 ASK_FIRST=DS QUESTIONS="nq popqa hotpotqa 2wiki" REPORT= TESTS= START=mixed ARMS="$what" runs/arms.sh out/mixed-selection "$seed" 3000 \
-  --set 'learn.part=[0.5,1.0]' --set learn.iterations=80 --set learn.dev_every=40 --set learn.ppo.learning_rate=1.2e-4 "$@"
+  --set 'learn.part=[0.5,1.0]' --set learn.iterations=60 --set learn.dev_every=30 --set learn.ppo.learning_rate=1.2e-4 "$@"
