@@ -1,9 +1,10 @@
-"""A finished run, written by hand: two benchmarks, three methods, known scores, costs and times."""
+"""Finished runs, written by hand: two benchmarks, three methods, known scores, costs and times; or any answers."""
 
 from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 from jade.evaluate.record import record_of
 from jade.evaluate.store import Cell, CellFiles, Timing, open_run
@@ -34,6 +35,8 @@ SETTINGS = {
 HOSTILE = "<script>alert(1)</script> | [x](y) **b**"
 GOLD = Passage("1", "Page of gold", "It was Ada Lovelace who wrote it.")
 OTHER = Passage("2", "Other page", "Something else stands here.")
+RIGHT, HALF, WRONG = "Ada Lovelace", "Ada", "nobody"
+"""Answers with an F1 of 1, 2/3 and 0."""
 
 # For each method the answers to the ten questions of a benchmark, cycled; gold is always "Ada Lovelace".
 ANSWERS = {
@@ -53,6 +56,21 @@ def write_run(
         for place in range(num_questions):
             trace = make_trace(benchmark, method, place, shift=variant)
             timing = Timing(trace.question.id, place // 6, 2.0 * place, 2.0 * place + 1.0, 1.0)
+            files.append(trace, timing, record_of(trace))
+    return folder
+
+
+def write_answers(
+    folder: Path, answers: dict[str, list[str]], *, method: str = "vanilla-rag", first: int = 0, **settings: Any
+) -> Path:
+    """A run of one method that gave these answers, by benchmark; the gold answer is always "Ada Lovelace"."""
+    open_run(folder, SETTINGS | settings, {"versions": {}})
+    for benchmark, given in answers.items():
+        files = CellFiles(folder, Cell(benchmark, method))
+        files.folder.mkdir(parents=True)
+        for place, answer in enumerate(given, start=first):
+            trace = make_trace(benchmark, method, place, answer=answer)
+            timing = Timing(trace.question.id, 0, 2.0 * place, 2.0 * place + 1.0, 1.0)
             files.append(trace, timing, record_of(trace))
     return folder
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_fixture import SETTINGS, make_trace
+from report_fixture import HALF, RIGHT, WRONG, make_trace, write_answers
 
 from jade.errors import ConfigError
 from jade.evaluate.arms import Arm, read_arms
@@ -18,29 +18,12 @@ from jade.evaluate.board import Board, read_board
 from jade.evaluate.cell import CellResult
 from jade.evaluate.content import compose
 from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
-from jade.evaluate.record import record_of
 from jade.evaluate.remarks import remarks
 from jade.evaluate.statistics import compare
-from jade.evaluate.store import Cell, CellFiles, Timing, open_run
+from jade.evaluate.store import Cell, CellFiles
 from jade.evaluate.tables import Table, cost_table, failure_table
 
 DOUBT = Doubt(resamples=300, seed=0)
-RIGHT, HALF, WRONG = "Ada Lovelace", "Ada", "nobody"
-
-
-def write_answers(
-    folder: Path, answers: dict[str, list[str]], *, method: str = "vanilla-rag", first: int = 0, **settings: Any
-) -> Path:
-    """A run of one method that gave these answers, by benchmark; the gold answer is always "Ada Lovelace"."""
-    open_run(folder, SETTINGS | settings, {"versions": {}})
-    for benchmark, given in answers.items():
-        files = CellFiles(folder, Cell(benchmark, method))
-        files.folder.mkdir(parents=True)
-        for place, answer in enumerate(given, start=first):
-            trace = make_trace(benchmark, method, place, answer=answer)
-            timing = Timing(trace.question.id, 0, 2.0 * place, 2.0 * place + 1.0, 1.0)
-            files.append(trace, timing, record_of(trace))
-    return folder
 
 
 def board_of(*given: str) -> Board:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jade.errors import ConfigError
 from jade.evaluate.board import Board, Column
-from jade.evaluate.effect import Doubt, difference_table, f1_table, runs_table
+from jade.evaluate.effect import Change, Doubt, change_table, difference_table, f1_table, runs_table, shared_f1
 from jade.evaluate.examples import Example, all_examples
 from jade.evaluate.figures import Picture, pictures
 from jade.evaluate.remarks import remarks
@@ -42,13 +42,17 @@ class Content:
     examples: Sequence[tuple[str, Sequence[Example]]]
 
 
-def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str | None = None) -> Content:
+def compose(
+    board: Board, doubt: Doubt, baseline: str | None = None, focus: str | None = None, changes: Sequence[str] = ()
+) -> Content:
     """Everything a report says about a board."""
     against = _chosen(board, baseline, DEFAULT_BASELINE, "baseline")
     shown = _chosen(board, focus, DEFAULT_FOCUS, "examples")
+    changed = [_change(board, text) for text in changes]
     verdict = [
         f1_table(board, doubt),
         *([difference_table(board, against, doubt)] if len(board.columns) > 1 else []),
+        *([change_table(board, changed, doubt)] if changed else []),
         *filter(None, [runs_table(board), methods_table(board)]),
     ]
     tables = [
@@ -68,13 +72,35 @@ def compose(board: Board, doubt: Doubt, baseline: str | None = None, focus: str 
 
 def _chosen(board: Board, named: str | None, default: str, option: str) -> Column:
     """The column that was named, or the usual one, or the first."""
-    labels = [column.label for column in board.columns]
     if named is None:
         return board.column(default) or board.columns[0]
-    found = board.column(named)
+    return _named(board, named, option)
+
+
+def _named(board: Board, name: str, option: str) -> Column:
+    found = board.column(name)
     if found is None:
-        raise ConfigError(f"--{option} {named!r}: no such method in these runs; there are {', '.join(labels)}")
+        labels = ", ".join(column.label for column in board.columns)
+        raise ConfigError(f"--{option} {name!r}: no such method in these runs; there are {labels}")
     return found
+
+
+def _change(board: Board, text: str) -> Change:
+    """The four columns of `A,B,C,D`: what A has over B, less what C has over D."""
+    names = [name.strip() for name in text.split(",")]
+    if len(names) != 4 or not all(names):
+        raise ConfigError(f"--change {text!r}: give four names, A,B,C,D for what A has over B less what C has over D")
+    a, b, c, d = (_named(board, name, "change") for name in names)
+    for one, other in ((a, b), (c, d), (a, c), (b, d)):
+        if one is other:
+            raise ConfigError(
+                f"--change {text!r}: {one.label!r} cancels itself out; put another name in one of its places, "
+                "or take --baseline for a plain difference"
+            )
+    change = Change((a, b), (c, d))
+    if not any(shared_f1(change.columns, part) for part in board.slices):
+        raise ConfigError(f"--change {text!r}: no question that all four have; run jade eval on the same ones for each")
+    return change
 
 
 def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:

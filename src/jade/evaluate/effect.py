@@ -1,4 +1,4 @@
-"""How good each method is, how sure that is, and what it has over a baseline: the tables with statistics in them."""
+"""How good each method is, how sure that is, and what one has over another: the tables with statistics in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from jade.evaluate.board import Board, Column, Slice
 from jade.evaluate.cell import CellResult
-from jade.evaluate.statistics import Floats, Groups, compare, estimate, mean_of_means
+from jade.evaluate.statistics import Floats, Groups, compare, estimate, mean_of_means, minus
 from jade.evaluate.tables import MISSING, Entry, Table, method_title
 
 
@@ -19,6 +19,18 @@ class Doubt:
 
     resamples: int
     seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one column has over another, less what a third has over a fourth."""
+
+    upper: tuple[Column, Column]
+    lower: tuple[Column, Column]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (*self.upper, *self.lower)
 
 
 def f1_table(board: Board, doubt: Doubt) -> Table:
@@ -39,11 +51,20 @@ def difference_table(board: Board, baseline: Column, doubt: Doubt) -> Table:
         for column in board.columns
         if column is not baseline
     )
-    note = (
-        f"F1 points over {method_title(baseline)} on the questions that both have, with 95 % paired bootstrap "
-        f"intervals and two-sided p-values ({doubt.resamples} resamples); not corrected for the number of comparisons."
-    )
+    note = f"F1 points over {method_title(baseline)} on the questions that both have, {_doubt_note(doubt)}"
     return Table(f"Against {method_title(baseline)}", note, _header(board), rows, len(board.means))
+
+
+def change_table(board: Board, changes: Sequence[Change], doubt: Doubt) -> Table:
+    """How much more one difference is than another, on the same questions, and how likely chance alone gives that."""
+    rows = tuple(
+        (_change_title(change), *(_change(change, part, doubt) for part in board.slices)) for change in changes
+    )
+    note = (
+        "The first difference less the second, in F1 points on the questions that all four have, "
+        f"{_doubt_note(doubt)} The last line gives the two differences."
+    )
+    return Table("Change of a difference", note, _header(board, "difference"), rows, len(board.means))
 
 
 def runs_table(board: Board) -> Table | None:
@@ -59,8 +80,15 @@ def runs_table(board: Board) -> Table | None:
     return Table("Runs one by one", note, _header(board), tuple(rows), len(board.means))
 
 
-def _header(board: Board) -> tuple[str, ...]:
-    return ("method", *(part.title for part in board.slices))
+def _header(board: Board, first: str = "method") -> tuple[str, ...]:
+    return (first, *(part.title for part in board.slices))
+
+
+def _doubt_note(doubt: Doubt) -> str:
+    return (
+        f"with 95 % paired bootstrap intervals and two-sided p-values ({doubt.resamples} resamples); "
+        "not corrected for the number of comparisons."
+    )
 
 
 def _f1_notes(board: Board) -> list[str]:
@@ -78,6 +106,17 @@ def f1_groups(column: Column, part: Slice) -> Groups | None:
     """F1 by question of every benchmark of a slice; None where one is missing."""
     cells = column.over(part.benchmarks)
     return {cell.cell.benchmark: np.array(list(cell.f1.values())) for cell in cells} if cells else None
+
+
+def shared_f1(columns: Sequence[Column], part: Slice) -> list[Groups] | None:
+    """F1 of each column on the questions that all of them have; None where a benchmark has no such question."""
+    found = [cells for column in columns if (cells := column.over(part.benchmarks))]
+    if len(found) < len(columns):
+        return None
+    shared = {cells[0].cell.benchmark: _shared(cells) for cells in zip(*found, strict=True)}
+    if not all(len(scores[0]) for scores in shared.values()):
+        return None
+    return [{name: scores[place] for name, scores in shared.items()} for place in range(len(columns))]
 
 
 def _best(columns: Sequence[Column], values: Sequence[Groups | None]) -> set[int]:
@@ -99,11 +138,30 @@ def _estimated(groups: Groups | None, doubt: Doubt, best: bool) -> Entry:
 
 
 def _difference(column: Column, baseline: Column, part: Slice, doubt: Doubt) -> Entry:
-    ours, theirs = column.over(part.benchmarks), baseline.over(part.benchmarks)
-    shared = {a.cell.benchmark: _shared(a, b) for a, b in zip(ours, theirs, strict=True)} if ours and theirs else {}
-    if not shared or not all(len(mine) for mine, _ in shared.values()):
+    shared = shared_f1((column, baseline), part)
+    if shared is None:
         return Entry(MISSING)
-    mine, other = ({name: pair[side] for name, pair in shared.items()} for side in (0, 1))
+    mine, other = shared
+    return _compared(mine, other, doubt)
+
+
+def _change(change: Change, part: Slice, doubt: Doubt) -> Entry:
+    shared = shared_f1(change.columns, part)
+    if shared is None:
+        return Entry(MISSING)
+    a, b, c, d = shared
+    upper, lower = minus(a, b), minus(c, d)
+    both = f"{_signed(mean_of_means(upper))} less {_signed(mean_of_means(lower))}"
+    found = _compared(upper, lower, doubt)
+    return Entry(found.text, (*found.small, both))
+
+
+def _change_title(change: Change) -> Entry:
+    upper, lower = (" over ".join(map(method_title, pair)) for pair in (change.upper, change.lower))
+    return Entry(upper, (f"less {lower}",))
+
+
+def _compared(mine: Groups, other: Groups, doubt: Doubt) -> Entry:
     found = compare(mine, other, doubt.resamples, doubt.seed)
     interval = f"{_signed(found.low)} to {_signed(found.high)}"
     return Entry(_signed(found.mean), (interval, _p_text(found.p_value)))
@@ -114,9 +172,10 @@ def _signed(share: float) -> str:
     return f"{100 * share:+.1f}".replace("-", "−")
 
 
-def _shared(ours: CellResult, theirs: CellResult) -> tuple[Floats, Floats]:
-    ids = [id_ for id_ in ours.f1 if id_ in theirs.f1]
-    return np.array([ours.f1[id_] for id_ in ids]), np.array([theirs.f1[id_] for id_ in ids])
+def _shared(cells: Sequence[CellResult]) -> list[Floats]:
+    first, *others = cells
+    ids = [id_ for id_ in first.f1 if all(id_ in other.f1 for other in others)]
+    return [np.array([cell.f1[id_] for id_ in ids]) for cell in cells]
 
 
 def _p_text(p_value: float) -> str:

@@ -28,13 +28,14 @@ def write_report(
     *,
     baseline: str | None = None,
     focus: str | None = None,
+    changes: Sequence[str] = (),
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> list[Path]:
     """Write the report of some arms into a folder; the files that were written. An older report is replaced."""
     for name in PAGES:
         _check_is_ours(out / name)
-    content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus)
+    content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus, changes)
     out.mkdir(parents=True, exist_ok=True)
     written = dict(zip(PAGES, (to_markdown(content).encode(), to_html(content).encode()), strict=True))
     for picture in content.pictures:

@@ -55,12 +55,17 @@ def compare(ours: Groups, theirs: Groups, resamples: int = RESAMPLES, seed: int 
     shifted to mean 0, which is what holds if the two are equally good, and resampled. Shifting commutes with taking
     means, so one set of resamples serves the interval and the p-value.
     """
-    differences = {name: ours[name] - theirs[name] for name in ours}
+    differences = minus(ours, theirs)
     mean = mean_of_means(differences)
     means_S = resampled_means(differences, resamples, seed)
     # A hair's breadth of slack: equal means must count as equal whatever the order of summation.
     as_large = np.count_nonzero(np.abs(means_S - mean) >= abs(mean) - 1e-12)
     return Difference(mean, *_interval(means_S), float((as_large + 1) / (resamples + 1)))
+
+
+def minus(ours: Groups, theirs: Groups) -> Groups:
+    """What the first has over the second, question by question."""
+    return {name: ours[name] - theirs[name] for name in ours}
 
 
 def _interval(means_S: Floats) -> tuple[float, float]:
