@@ -8,6 +8,8 @@
 #   ARMS="joint alpha beta both dear" runs/arms.sh out/prices 0
 #   ARMS="whole select explore" runs/arms.sh out/selection 0    # explore: a selector that goes on trying, as planners do
 #   START=even ARMS="single multi" runs/arms.sh out/data 0    # the same warm start with warmstart.other_plans=0.84
+#   ARMS="joint planner-only executors-only apart" runs/arms.sh out/parts 0    # apart: planner-only's planner before
+#                                                   executors-only's executors, trained apart by twice the work of joint
 # Killed and started again, it goes on where it was. Other settings: JADE, START (its adapter is data/START-adapter, merged
 # it is data/START-model), BASE (the model that the start was made of, smollm2-135m), PASSAGES (what whole and select get, 10),
 # QUESTIONS (what single, whole, select and explore learn from, "nq popqa"), ASK_FIRST (DS: selectors hear the question before
@@ -16,7 +18,7 @@
 # TESTS names is tested.
 set -eu
 if [ $# -lt 1 ]; then
-  sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 out=$1 seeds=${2-"0 1"} limit=${3:-1000}
@@ -34,7 +36,7 @@ critic="--set learn.policy.critic=head --set learn.ppo.critic_learning_rate=1e-3
 
 settings() { # ARM: what its training changes
   case $1 in
-    joint) ;;
+    joint | apart) ;;
     planner-only) echo '--set learn.train_roles=["P"]' ;;
     executors-only) echo '--set learn.train_roles=["QDS","QDP","QR","DS","AG","AS"]' ;;
     group) echo "--set learn.credit.rule=group" ;;
@@ -51,11 +53,13 @@ settings() { # ARM: what its training changes
   esac
 }
 
+speaks() { # ROLE MODEL: a role with weights of its own
+  echo "--set roles.$1.model=$2 --set roles.$1.max_batch=256 --set roles.$1.max_prompt_tokens=1280"
+}
+
 in_the_test() { # ARM: what its test shares with its training
   case $1 in planner-only) roles="QDS QDP QR DS AG AS" ;; executors-only) roles=P ;; *) roles= ;; esac
-  for role in $roles; do
-    echo "--set roles.$role.model=data/$start-model --set roles.$role.max_batch=256 --set roles.$role.max_prompt_tokens=1280"
-  done
+  for role in $roles; do speaks "$role" "data/$start-model"; done
   case $1 in whole) plan="R,AG" ;; select | explore) plan="R,DS,AG" ;; *) return 0 ;; esac
   # Ten passages, so that there is something to leave out; one has about 150 tokens, and a few lists are cut.
   k=${PASSAGES:-10}
@@ -89,9 +93,13 @@ done
 pooled=""
 for seed in $seeds; do
   for arm in $arms; do
-    train "$arm" "$seed" "$@"
     # shellcheck disable=SC2046
-    test_on "$arm-$seed" "$out/model/$arm-$seed" $(in_the_test "$arm")
+    if [ "$arm" = apart ]; then
+      test_on "$arm-$seed" "$out/model/executors-only-$seed" $(speaks P "$out/model/planner-only-$seed")
+    else
+      train "$arm" "$seed" "$@"
+      test_on "$arm-$seed" "$out/model/$arm-$seed" $(in_the_test "$arm")
+    fi
     pooled="$pooled $arm=$out/test/$arm-$seed"
   done
 done

@@ -162,6 +162,16 @@ def test_an_arm_changes_what_it_is_named_for_and_nothing_else(tmp_path: Path, ar
     )
 
 
+def test_a_team_trained_apart_is_put_together_from_its_halves_and_not_trained_itself(tmp_path: Path) -> None:
+    halves = would_run("arms.sh", tmp_path, "4", 9, ARMS="planner-only executors-only", TESTS="", REPORT="")
+    (tested,) = would_run("arms.sh", tmp_path, "4", 9, ARMS="apart", TESTS="", REPORT="")
+    planner, executors = (option(call, "--out") for call in halves if call[0] == "export")
+    config = load_config(None, overrides(tested))
+    assert {role: each.model for role, each in config.roles.items()} == {"P": planner}
+    assert option(tested, "--model") == executors
+    assert config.team.child_workflows == ("R,AG",)
+
+
 def test_arms_are_reported_beside_the_start_and_the_untrained_model(tmp_path: Path) -> None:
     calls = would_run("arms.sh", tmp_path, "0 1", START="even")
     named = [word.partition("=")[0] for word in calls[-1] if "=" in word]
