@@ -285,6 +285,15 @@ def test_seeds_of_one_setting_share_a_colour(tmp_path: Path) -> None:
     ]
 
 
+def test_seeds_are_drawn_thin_and_their_mean_thick_as_far_as_all_have_come() -> None:
+    first, second = make_rows(7), [row | {"reward": row["reward"] + 0.5} for row in make_rows(4)]
+    one, other, (steps, means) = lines_of(_comparison({"joint-0": first, "joint-1": second}).axes[0])
+    assert one == (list(range(1, 8)), smooth([row["reward"] for row in first]))
+    assert other == (list(range(1, 5)), smooth([row["reward"] for row in second]))
+    assert steps == list(range(1, 5))
+    assert means == pytest.approx(smooth([row["reward"] + 0.25 for row in first[:4]]))
+
+
 def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
     learned = {"step_reward": 0.1, "learning_rate": 1e-3}
     for name, figures in (("ppo", learned), ("control", learned | {"learning_rate": 0.0})):

@@ -71,17 +71,28 @@ def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
 def _comparison(runs: Mapping[str, Rows]) -> Any:
     """Runs that did not learn (a step size of 0) are grey; seeds of one setting share a colour."""
     figure, panels = _subplots(len(COMPARED))
-    colours: dict[str, str] = {}
-    for name, rows in runs.items():
-        setting = name if is_control(rows) else setting_of(name)
-        known = setting in colours
-        colour = colours.setdefault(setting, "0.55" if is_control(rows) else f"C{len(colours)}")
+    learned = 0
+    for setting, seeds in _by_setting(runs).items():
+        grey = is_control(seeds[0])
+        colour = "0.55" if grey else f"C{learned}"
+        learned += not grey
         for axes, quantity in zip(panels, COMPARED, strict=True):
-            _draw(axes, rows, quantity, colour, None if known else setting)
+            if len(seeds) == 1:
+                _draw(axes, seeds[0], quantity, colour, setting)
+            else:
+                _draw_seeds(axes, seeds, quantity, colour, f"{setting}, mean of {len(seeds)} runs")
     for axes, title in zip(panels, COMPARED.values(), strict=True):
         axes.set(xlabel="iteration", title=title)
     panels[0].legend(frameon=False)
     return figure
+
+
+def _by_setting(runs: Mapping[str, Rows]) -> dict[str, list[Rows]]:
+    """The seeds of each setting; runs that do not learn stand alone."""
+    found: dict[str, list[Rows]] = {}
+    for name, rows in runs.items():
+        found.setdefault(name if is_control(rows) else setting_of(name), []).append(rows)
+    return found
 
 
 def setting_of(name: str) -> str:
@@ -125,6 +136,16 @@ def _draw(axes: Any, rows: Rows, name: str, colour: str, label: str | None, dev:
     axes.plot(steps, values, color=colour, alpha=0.25, linewidth=1)
     axes.plot(steps, smooth(values), color=colour, label=label)
     axes.plot(*_line(dev, name), "o", color=colour, markersize=4)
+
+
+def _draw_seeds(axes: Any, seeds: Sequence[Rows], name: str, colour: str, label: str) -> None:
+    """The same figure of several runs: thin each by itself, thick their mean where all of them have come."""
+    lines = [dict(zip(*_line(rows, name), strict=True)) for rows in seeds]
+    for line in lines:
+        axes.plot(list(line), smooth(list(line.values())), color=colour, alpha=0.25, linewidth=1)
+    steps = [step for step in lines[0] if all(step in line for line in lines)]
+    means = [sum(line[step] for line in lines) / len(lines) for step in steps]
+    axes.plot(steps, smooth(means), color=colour, label=label)
 
 
 def _line(rows: Rows, name: str) -> tuple[list[int], list[float]]:
