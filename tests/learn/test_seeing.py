@@ -287,11 +287,12 @@ def test_seeds_of_one_setting_share_a_colour(tmp_path: Path) -> None:
 
 def test_seeds_are_drawn_thin_and_their_mean_thick_as_far_as_all_have_come() -> None:
     first, second = make_rows(7), [row | {"reward": row["reward"] + 0.5} for row in make_rows(4)]
-    one, other, (steps, means) = lines_of(_comparison({"joint-0": first, "joint-1": second}).axes[0])
-    assert one == (list(range(1, 8)), smooth([row["reward"] for row in first]))
-    assert other == (list(range(1, 5)), smooth([row["reward"] for row in second]))
-    assert steps == list(range(1, 5))
-    assert means == pytest.approx(smooth([row["reward"] + 0.25 for row in first[:4]]))
+    wanted: list[tuple[Any, Any]] = [
+        (list(range(1, 8)), smooth([row["reward"] for row in first])),
+        (list(range(1, 5)), smooth([row["reward"] for row in second])),
+        (list(range(1, 5)), pytest.approx(smooth([row["reward"] + 0.25 for row in first[:4]]))),
+    ]
+    assert lines_of(_comparison({"joint-0": first, "joint-1": second}).axes[0]) == wanted
 
 
 def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
