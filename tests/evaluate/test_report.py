@@ -21,8 +21,9 @@ from jade.evaluate.arms import read_arms
 from jade.evaluate.board import Board, read_board
 from jade.evaluate.effect import Doubt, difference_table, f1_table
 from jade.evaluate.examples import choose_examples, outline
-from jade.evaluate.figures import DARK, LIGHT, pictures, spread_apart
+from jade.evaluate.figures import pictures, spread_apart
 from jade.evaluate.markdown import escape
+from jade.evaluate.picture import DARK, LIGHT
 from jade.evaluate.report import write_report
 from jade.evaluate.tables import (
     Table,
@@ -179,7 +180,7 @@ def test_a_method_that_lacks_a_benchmark_has_no_mean(tmp_path: Path) -> None:
     board = board_of(run)
     assert texts(f1_table(board, DOUBT))["JADE"] == ["–", "66.7", "–"]
     assert texts(cost_table(board))["JADE"] == ["–"] * 7
-    assert {picture.name for picture in pictures(board, DOUBT)} == {"f1-retrievals", "f1-tokens", "failures"}
+    assert {picture.name for picture in pictures(board, DOUBT)} == {"f1", "f1-retrievals", "f1-tokens", "failures"}
 
 
 def test_examples_are_right_and_wrong_ones_from_all_benchmarks(board: Board) -> None:
@@ -295,7 +296,7 @@ def test_methods_that_chose_alike_share_a_picture(tmp_path: Path) -> None:
         records.write_text(records.read_text().replace('"workflow": "QDP"', '"workflow": "R,AG"', 1))
         shutil.copytree(path, path.with_name("mao-arag"))
     titles = [picture.title for picture in pictures(board_of(run), DOUBT)]
-    assert titles[3:] == ["Workflow mix of MAO-ARAG and JADE"]
+    assert [title for title in titles if "mix" in title] == ["Workflow mix of MAO-ARAG and JADE"]
 
 
 def test_the_oracle_has_no_cost_of_a_model(tmp_path: Path) -> None:
@@ -341,7 +342,7 @@ def test_labels_keep_their_order_and_their_distance(heights: list[float], gap: f
 
 def test_many_names_stay_inside_their_picture(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"run-{number}", num_questions=2) for number in range(8)]
-    for picture in pictures(board_of(*runs), DOUBT)[:2]:
+    for picture in (picture for picture in pictures(board_of(*runs), DOUBT) if picture.name.startswith("f1-")):
         labels = [label for label in picture.draw(LIGHT).axes[0].texts if isinstance(label, Annotation)]
         heights = sorted(label.xyann[1] for label in labels)
         assert len(heights) == 24

@@ -10,7 +10,8 @@ from jade.errors import ConfigError
 from jade.evaluate.board import Board, Column
 from jade.evaluate.effect import Change, Doubt, change_table, difference_table, f1_table, runs_table, shared_f1
 from jade.evaluate.examples import Example, all_examples
-from jade.evaluate.figures import Picture, pictures
+from jade.evaluate.figures import pictures
+from jade.evaluate.picture import Picture
 from jade.evaluate.remarks import remarks
 from jade.evaluate.tables import (
     Table,

@@ -108,6 +108,13 @@ def f1_groups(column: Column, part: Slice) -> Groups | None:
     return {cell.cell.benchmark: np.array(list(cell.f1.values())) for cell in cells} if cells else None
 
 
+def f1_of_runs(column: Column, part: Slice) -> list[float]:
+    """Mean F1 over a slice of each run that is pooled in a column; none where a benchmark is missing."""
+    cells = column.over(part.benchmarks)
+    places = range(len(column.arm.runs)) if cells else ()
+    return [float(np.mean([cell.f1_of_run(place) for cell in cells or ()])) for place in places]
+
+
 def shared_f1(columns: Sequence[Column], part: Slice) -> list[Groups] | None:
     """F1 of each column on the questions that all of them have; None where a benchmark has no such question."""
     found = [cells for column in columns if (cells := column.over(part.benchmarks))]
@@ -184,13 +191,11 @@ def _p_text(p_value: float) -> str:
 
 def _run_rows(column: Column, slices: Sequence[Slice]) -> list[tuple[Entry, ...]]:
     """A row for each run, by the folder's name."""
-    rows = []
-    for place, run in enumerate(column.arm.runs):
-        alone = [_f1_of_run(column, part, place) for part in slices]
-        rows.append((Entry(f"{method_title(column)}: {run.name}"), *map(Entry, alone)))
-    return rows
-
-
-def _f1_of_run(column: Column, part: Slice, place: int) -> str:
-    cells = column.over(part.benchmarks)
-    return f"{100 * np.mean([cell.f1_of_run(place) for cell in cells]):.1f}" if cells else MISSING
+    found = [f1_of_runs(column, part) for part in slices]
+    return [
+        (
+            Entry(f"{method_title(column)}: {run.name}"),
+            *(Entry(f"{100 * values[place]:.1f}" if values else MISSING) for values in found),
+        )
+        for place, run in enumerate(column.arm.runs)
+    ]

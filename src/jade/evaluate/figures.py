@@ -1,16 +1,11 @@
-"""The pictures of a report, drawn by matplotlib without a display, in a light and a dark theme.
-
-Colours tell apart for colour-blind readers too (Okabe and Ito); the same input gives the same file.
-"""
+"""The pictures of a report: what methods score, what that costs, where questions fail, which workflows are chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from io import BytesIO
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -20,21 +15,11 @@ from jade.evaluate.board import Board, Column, benchmark_title
 from jade.evaluate.cell import CellResult
 from jade.evaluate.effect import Doubt, f1_groups
 from jade.evaluate.failures import Failure
+from jade.evaluate.forest import forest_picture
+from jade.evaluate.picture import SERIES, Picture, Theme
 from jade.evaluate.statistics import Estimate, estimate
 from jade.evaluate.tables import listed, method_title
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    ink: str
-    muted: str
-    grid: str
-    paper: str
-
-
-LIGHT = Theme(ink="#1d2430", muted="#6b7482", grid="#e3e6eb", paper="#ffffff")
-DARK = Theme(ink="#e6e9ee", muted="#9aa4b2", grid="#353c47", paper="#171b21")
-SERIES = ("#7F7F7F", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#A6761D", "#66A61E", "#0072B2")
 WORKFLOWS = {
     "QDS": "#D55E00",
     "QDP": "#E69F00",
@@ -60,27 +45,6 @@ LABELLED_FROM = 0.07
 """Share of a bar from which its number fits inside."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure by name, with what it shows in words."""
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[Theme], Figure]
-
-    _svgs: dict[Theme, bytes] = field(default_factory=dict, repr=False, compare=False)
-
-    def svg(self, theme: Theme) -> bytes:
-        """Drawn once: the page and the file beside it show the same."""
-        if theme not in self._svgs:
-            self._svgs[theme] = _rendered(self.draw, theme, "svg")
-        return self._svgs[theme]
-
-    def png(self, theme: Theme) -> bytes:
-        return _rendered(self.draw, theme, "png")
-
-
 def pictures(board: Board, doubt: Doubt) -> list[Picture]:
     """The pictures for which there is something to show."""
     complete = [column for column in board.columns if column.over(board.benchmarks)]
@@ -89,6 +53,8 @@ def pictures(board: Board, doubt: Doubt) -> list[Picture]:
         points = {column: _point(column, board, doubt) for column in complete}
         # The oracle is no model: what it would read and write says nothing.
         read = {column: point for column, point in points.items() if not column.is_ceiling}
+        if len(complete) > 1:
+            found.append(forest_picture(complete, board, doubt))
         found += [
             Picture(
                 "f1-retrievals", "F1 against retrievals", _FRONT, lambda theme: _scatter(points, theme, "retrievals")
@@ -281,30 +247,3 @@ def _readable_on(colour: str) -> str:
     """Dark ink on light colours, light ink on dark ones."""
     red, green, blue = to_rgb(colour)
     return "#10151c" if 0.299 * red + 0.587 * green + 0.114 * blue > 0.45 else "#ffffff"
-
-
-def _rendered(draw: Callable[[Theme], Figure], theme: Theme, kind: str) -> bytes:
-    settings: dict[Any, Any] = {
-        "font.size": 10,
-        "font.family": "sans-serif",
-        "svg.fonttype": "path",
-        "svg.hashsalt": "jade",
-        "text.color": theme.ink,
-        "axes.labelcolor": theme.ink,
-        "axes.edgecolor": theme.muted,
-        "axes.facecolor": "none",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "xtick.color": theme.muted,
-        "ytick.color": theme.muted,
-        "xtick.labelcolor": theme.ink,
-        "ytick.labelcolor": theme.ink,
-        "grid.color": theme.grid,
-        "figure.facecolor": theme.paper,
-        "savefig.facecolor": theme.paper,
-    }
-    written = BytesIO()
-    with mpl.rc_context(settings):
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        draw(theme).savefig(written, format=kind, dpi=160, metadata=metadata)
-    return written.getvalue()

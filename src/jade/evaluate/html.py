@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from jade.evaluate.content import Content
 from jade.evaluate.examples import Example, outline
-from jade.evaluate.figures import DARK, LIGHT, Picture, Theme
+from jade.evaluate.picture import DARK, LIGHT, Picture, Theme
 from jade.evaluate.tables import Entry, Table
 
 

@@ -11,9 +11,9 @@ from jade.evaluate.arms import Arm
 from jade.evaluate.board import read_board
 from jade.evaluate.content import compose
 from jade.evaluate.effect import Doubt
-from jade.evaluate.figures import LIGHT
 from jade.evaluate.html import to_html
 from jade.evaluate.markdown import to_markdown
+from jade.evaluate.picture import LIGHT
 from jade.evaluate.statistics import RESAMPLES
 
 PAGES = ("report.md", "report.html")
