@@ -5,7 +5,7 @@
 On a GPU only, within a minute. Two rows are made, of calls as a team writes them: one where the rollouts of a question
 share its prompt, and one where each call stands whole. Times are medians of one layer's work. Each is printed when it
 is measured; at the end come the best of each row, and the best of both together, which is what `CHOICE` in
-`jade/learn/tiles.py` should say. Every variant is a kernel to compile, a second or two each: those that are not reached
+`jade/learn/layers/tiles.py` should say. Every variant is a kernel to compile, a second or two each: those not reached
 before `--seconds` are left out. How far ours and flash lie apart is printed too, since speed alone shows little.
 """
 
@@ -25,8 +25,8 @@ import torch
 from device_profile import REPEATS, milliseconds_of
 from torch import Tensor
 
-from jade.backbone.local_blocks import Blocks
-from jade.learn.tiles import CHOICE, Choice, Tiles, plan_tiles
+from jade.backbone.local.blocks import Blocks
+from jade.learn.layers.tiles import CHOICE, Choice, Tiles, plan_tiles
 
 VARIANTS = {
     "forward": (
@@ -205,7 +205,7 @@ def measure_planning(row: Row) -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    from jade.learn import attention_kernels as kernels
+    from jade.learn.layers import attention_kernels as kernels
 
     started = time.monotonic()
     rows = [make_row(name, options) for name in options.rows]

@@ -29,13 +29,13 @@ from jade.cli.index import index_documents
 from jade.config import BackboneConfig, Config, LearnConfig, SamplingConfig
 from jade.corpus.world import make_world, write_world
 from jade.engine.rollout import Job, rollout
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
 from jade.learn.questions import read_question_file
-from jade.learn.sampler import publish
-from jade.learn.show import Silent
+from jade.learn.rollouts.sampler import publish
 from jade.learn.tiny import TinySize, make_tiny_model
 from jade.learn.transitions import Experience
 from jade.team.crew import open_crew

@@ -42,11 +42,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from jade.cli.index import index_documents
 from jade.config import BackboneConfig, Config, LearnConfig
 from jade.corpus.world import make_world, write_world
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
 from jade.learn.policy import Policy, load_policy
-from jade.learn.show import Silent
 from jade.learn.tiny import make_tiny_model, make_tokenizer, read_texts
 from jade.learn.transitions import Experience
 from jade.types import Reward, Transition

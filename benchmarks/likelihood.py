@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jade.learn.likelihood import has_kernels, token_likelihood
+from jade.learn.layers.likelihood import has_kernels, token_likelihood
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def measure(options: argparse.Namespace, device: torch.device) -> None:
 
 
 def _load_kernels() -> Any:
-    from jade.learn import likelihood_kernels
+    from jade.learn.layers import likelihood_kernels
 
     return likelihood_kernels
 

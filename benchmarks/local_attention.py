@@ -4,7 +4,7 @@
         [--heads 9 --keys 3 --size 64]
 
 On a GPU only, within a minute. Times are of one layer's work, by a graph of ten layers: so launches count as they do in
-the sampler. What is best here is what `PROMPTS` and `STEP` in `jade/backbone/local_attention_kernels.py` should say.
+the sampler. What is best here is what `PROMPTS` and `STEP` in `jade/backbone/local/attention_kernels.py` should say.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from jade.backbone.local_attention import PIECE
-from jade.backbone.local_blocks import Blocks
-from jade.backbone.local_job import as_words
-from jade.backbone.local_packing import Admission, Sheet, pack
+from jade.backbone.local.attention import PIECE
+from jade.backbone.local.blocks import Blocks
+from jade.backbone.local.job import as_words
+from jade.backbone.local.packing import Admission, Sheet, pack
 from jade.types import Sampling
 
 SIZES = {
@@ -65,8 +65,8 @@ def some(*shape: int) -> Tensor:
 
 
 def measure(options: argparse.Namespace) -> None:
-    from jade.backbone import local_attention_kernels as kernels
-    from jade.backbone.local_kernels import turn_and_store
+    from jade.backbone.local import attention_kernels as kernels
+    from jade.backbone.local.kernels import turn_and_store
 
     num_positions, scale = options.prompt + 128, options.size**-0.5
     kv = some(LAYERS, 2, options.slots, num_positions, options.keys, options.size)

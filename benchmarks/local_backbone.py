@@ -5,7 +5,7 @@ of tokens at temperature 1. `generate` gets the same prompts as one padded batch
 calls that happen to wait together. Times are whole: tokenising, reading the prompt, decoding. Decoding alone is the
 difference to the same run with one new token. The best of several runs counts. With `--groups 8` every prompt is asked
 eight times, as the rollouts of one question are. How long torch's threads stay awake between two operations is bounded
-for both ways (see jade.backbone.local_threads); GOMP_SPINCOUNT=300000 in the environment is what torch would have had.
+for both ways (see jade.backbone.local.threads); GOMP_SPINCOUNT=300000 in the environment is what torch would have had.
 
 On a GPU it also prints where the time of a run goes and the floors below which no run can come: decoding reads the
 weights and all keys and values at every step, and reading a prompt takes two operations a weight and token. With
@@ -30,13 +30,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jade.backbone.local_threads import SETTINGS, in_passing
+from jade.backbone.local.threads import SETTINGS, in_passing
 
 # isort: split
 import torch
 from device_profile import profiled
 
-from jade.backbone.local import LocalBackbone, load_model, pick_device, pick_dtype, place_model
+from jade.backbone.local.backbone import LocalBackbone, load_model, pick_device, pick_dtype, place_model
 from jade.backbone.weights import resolve_weights
 from jade.types import Prompt, Sampling
 

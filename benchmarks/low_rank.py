@@ -5,7 +5,7 @@
 On a GPU only, within a minute or two, most of it compiling. For each product of a layer: milliseconds of a launch, the
 share of the memory's bandwidth at which its inputs are read, and what the whole weight's gradient would take. Then the
 same for the feed-forward part's way back, with the gradients of its adapters and without. The constants that are varied
-are those of `jade/learn/kernels.py`, which should say what is fastest.
+are those of `jade/learn/layers/kernels.py`, which should say what is fastest.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def some(*shape: int) -> Tensor:
 
 
 def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    from jade.learn import kernels
-    from jade.learn.merged import MOST_PARTS, PARTIAL_NUMBERS, product
+    from jade.learn.layers import kernels
+    from jade.learn.layers.merged import MOST_PARTS, PARTIAL_NUMBERS, product
 
     width, feed, num, rank = options.width, options.feed, options.tokens, options.rank
     products = {
@@ -75,7 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "This compares kernels of a GPU, and there is none.\n")
-    from jade.learn import kernels
+    from jade.learn.layers import kernels
 
     for variant in VARIANTS:
         usual = {name: getattr(kernels, name) for name in variant}

@@ -4,7 +4,7 @@
 
 On a GPU only, within half a minute, most of it compiling. For each number of rows that a program takes at once and each
 number of warps: milliseconds of a launch and the share of the memory's bandwidth; before them the forward kernel's.
-What is varied are the constants of `jade/learn/kernels.py`, which should say what is fastest.
+What is varied are the constants of `jade/learn/layers/kernels.py`, which should say what is fastest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "This compares kernels of a GPU, and there is none.\n")
-    from jade.learn import kernels
+    from jade.learn.layers import kernels
 
     num, width = options.tokens, options.width
     x_TH, past_TH, gain_H = some(num, width), some(num, width), some(1, width)[0]

@@ -32,17 +32,17 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from jade.backbone.chat import ChatFormat
-from jade.backbone.local import SWITCH_SECONDS
-from jade.backbone.local_collector import spare_collector
-from jade.backbone.local_driver import ThreadDriver
-from jade.backbone.local_engine import Engine, Limits
-from jade.backbone.local_graphs import row_bucket
-from jade.backbone.local_job import Job, Ticket, as_words
-from jade.backbone.local_lane import SlotPlan
-from jade.backbone.local_packing import Admission, pack
-from jade.backbone.local_runner import copy_to_twins
-from jade.backbone.local_sampling import Draw
-from jade.backbone.local_slots import CacheShape, Copy, Report, Slots
+from jade.backbone.local.backbone import SWITCH_SECONDS
+from jade.backbone.local.collector import spare_collector
+from jade.backbone.local.driver import ThreadDriver
+from jade.backbone.local.engine import Engine, Limits
+from jade.backbone.local.graphs import row_bucket
+from jade.backbone.local.job import Job, Ticket, as_words
+from jade.backbone.local.lane import SlotPlan
+from jade.backbone.local.packing import Admission, pack
+from jade.backbone.local.runner import copy_to_twins
+from jade.backbone.local.sampling import Draw
+from jade.backbone.local.slots import CacheShape, Copy, Report, Slots
 from jade.backbone.weights import resolve_weights
 from jade.config import Config, LearnConfig, SamplingConfig, TeamConfig
 from jade.engine.rollout import rollout

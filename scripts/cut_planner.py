@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from jade.backbone.chat import ChatFormat
-from jade.backbone.local import load_model
+from jade.backbone.local.backbone import load_model
 from jade.backbone.trained import write_dial
 from jade.backbone.weights import TRAINED, resolve_weights
 from jade.config import TeamConfig

@@ -12,7 +12,7 @@ import pytest
 import torch
 from backbone_builders import make_model, make_prompt, make_tokenizer
 
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.types import Generation, Prompt, Sampling
 from patience import PATIENCE_SECONDS
 

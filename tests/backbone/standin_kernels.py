@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from jade.backbone.local import LocalBackbone
-from jade.backbone.local_fused import FusedDecoder
-from jade.backbone.local_graphs import Captures, PrefillGraphs
-from jade.backbone.local_slots import Slots
+from jade.backbone.local.backbone import LocalBackbone
+from jade.backbone.local.fused import FusedDecoder
+from jade.backbone.local.graphs import Captures, PrefillGraphs
+from jade.backbone.local.slots import Slots
 
 
 def plain_flash(
@@ -126,8 +126,8 @@ def read_as_on_a_gpu(backbone: LocalBackbone, monkeypatch: pytest.MonkeyPatch) -
     """Make a backbone on the CPU read its prompts by (stand-ins of) the GPU's kernels and graphs."""
     kernels = SimpleNamespace(add_norm=add_norm, gated=gated, turn_and_store=turn_and_store, draw_and_record=None)
     seeing = SimpleNamespace(attend_prompts=attend_prompts, attend_one=attend_one)
-    for name, standins in (("local_kernels", kernels), ("local_attention_kernels", seeing)):
-        monkeypatch.setitem(sys.modules, f"jade.backbone.{name}", standins)  # type: ignore[arg-type,unused-ignore]
+    for name, standins in (("kernels", kernels), ("attention_kernels", seeing)):
+        monkeypatch.setitem(sys.modules, f"jade.backbone.local.{name}", standins)  # type: ignore[arg-type,unused-ignore]
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 1))
     monkeypatch.setattr(Captures, "capture", capture)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jade.backbone.constrain import ChoiceGrammars, most_tokens
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.types import Generation, Sampling
 
 TOKENIZER = make_tokenizer()

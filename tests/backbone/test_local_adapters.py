@@ -12,7 +12,7 @@ from backbone_builders import make_model, make_prompt, make_tokenizer, recompute
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
 
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.errors import BackboneFailed, WeightsMissing
 from jade.types import Sampling
 

@@ -9,13 +9,13 @@ import torch
 from backbone_builders import make_model
 from standin_kernels import plain_flash
 
-from jade.backbone import local_slots
-from jade.backbone.local_attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
-from jade.backbone.local_fused import angles_of, turns_by_length
-from jade.backbone.local_job import as_words
-from jade.backbone.local_packing import Admission, Sheet, pack
-from jade.backbone.local_runner import Runner
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local import slots as local_slots
+from jade.backbone.local.attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
+from jade.backbone.local.fused import angles_of, turns_by_length
+from jade.backbone.local.job import as_words
+from jade.backbone.local.packing import Admission, Sheet, pack
+from jade.backbone.local.runner import Runner
+from jade.backbone.local.slots import CacheShape, Slots
 from jade.errors import ConfigError
 from jade.types import Sampling
 

@@ -25,7 +25,7 @@ from local_builders import (
 )
 
 from jade.backbone.base import Backbone
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.errors import BackboneFailed
 from jade.types import Generation, Sampling
 from patience import PATIENCE_SECONDS

@@ -12,9 +12,9 @@ from backbone_builders import make_model, make_prompt
 from local_builders import KINDS, TOKENIZER, opened
 from standin_kernels import num_replays, read_as_on_a_gpu
 
-from jade.backbone.local import LocalBackbone
-from jade.backbone.local_graphs import DecodeGraphs
-from jade.backbone.local_slots import Slots
+from jade.backbone.local.backbone import LocalBackbone
+from jade.backbone.local.graphs import DecodeGraphs
+from jade.backbone.local.slots import Slots
 from jade.types import Generation, Sampling
 
 LENGTHS = (1, 3, 22, 40, 22, 5, 60, 2, 22, 22, 41, 9)

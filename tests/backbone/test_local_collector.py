@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from jade.backbone.local_collector import SELDOM, USUAL, resume_collector, spare_collector
+from jade.backbone.local.collector import SELDOM, USUAL, resume_collector, spare_collector
 
 
 def test_the_collector_looks_seldom_and_only_at_what_is_new() -> None:

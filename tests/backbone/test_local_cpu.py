@@ -11,10 +11,10 @@ from backbone_builders import SIZES, make_model, recomputed_logprobs
 from local_builders import PROMPTS, alone, opened, together
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from jade.backbone.local_attention import DecodeLayout, PrefillLayout, Span
-from jade.backbone.local_cpu import CpuDecoder, can_run_on_cpu
-from jade.backbone.local_runner import Runner
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local.attention import DecodeLayout, PrefillLayout, Span
+from jade.backbone.local.cpu import CpuDecoder, can_run_on_cpu
+from jade.backbone.local.runner import Runner
+from jade.backbone.local.slots import CacheShape, Slots
 from jade.types import Sampling
 
 KINDS: dict[str, dict[str, Any]] = {

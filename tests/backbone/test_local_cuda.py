@@ -11,7 +11,7 @@ import pytest
 import torch
 from backbone_builders import make_model, make_prompt, make_tokenizer, recomputed_logprobs
 
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.types import Generation, Sampling
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")

@@ -22,8 +22,8 @@ from local_builders import (
     together,
 )
 
-from jade.backbone.local import LocalBackbone
-from jade.backbone.local_slots import Slots
+from jade.backbone.local.backbone import LocalBackbone
+from jade.backbone.local.slots import Slots
 from jade.errors import BackboneFailed, ConfigError
 from jade.types import Generation, Sampling
 

@@ -13,9 +13,9 @@ from backbone_builders import make_model
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jade.backbone.local_graphs import MOST_PREFILLS, DecodeGraphs, PrefillGraphs
-from jade.backbone.local_runner import Runner
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local.graphs import MOST_PREFILLS, DecodeGraphs, PrefillGraphs
+from jade.backbone.local.runner import Runner
+from jade.backbone.local.slots import CacheShape, Slots
 
 SLOTS = Slots(CacheShape(1, 1, 2), torch.device("cpu"), torch.float32)
 SLOTS.reserve(512, 3300, 8)

@@ -16,13 +16,13 @@ from backbone_builders import make_model, make_prompt
 from local_builders import opened
 from torch import Tensor
 
-from jade.backbone.local_attention import PIECE
-from jade.backbone.local_fused import FusedDecoder
-from jade.backbone.local_graphs import PrefillGraphs
-from jade.backbone.local_job import as_words
-from jade.backbone.local_packing import Admission, Sheet, pack
-from jade.backbone.local_sampling import Draw, draw_tokens, uniforms
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local.attention import PIECE
+from jade.backbone.local.fused import FusedDecoder
+from jade.backbone.local.graphs import PrefillGraphs
+from jade.backbone.local.job import as_words
+from jade.backbone.local.packing import Admission, Sheet, pack
+from jade.backbone.local.sampling import Draw, draw_tokens, uniforms
+from jade.backbone.local.slots import CacheShape, Slots
 from jade.types import Sampling
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
@@ -42,18 +42,18 @@ PROMPTS: dict[str, tuple[tuple[int, int], ...]] = {
 def seeing(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     need_triton()
     mend_dots(monkeypatch)
-    from jade.backbone import local_attention_kernels
+    from jade.backbone.local import attention_kernels
 
-    return local_attention_kernels
+    return attention_kernels
 
 
 @pytest.fixture
 def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     need_triton()
     mend_dots(monkeypatch)
-    from jade.backbone import local_kernels
+    from jade.backbone.local import kernels
 
-    return local_kernels
+    return kernels
 
 
 def some(*shape: int, seed: int = 3) -> Tensor:

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jade.backbone.local_attention import PIECE, PrefillLayout
-from jade.backbone.local_job import as_words
-from jade.backbone.local_packing import Admission, Shape, Sheet, pack, request_bucket, spans_of, token_bucket
-from jade.backbone.local_slots import CacheShape, Slots
+from jade.backbone.local.attention import PIECE, PrefillLayout
+from jade.backbone.local.job import as_words
+from jade.backbone.local.packing import Admission, Shape, Sheet, pack, request_bucket, spans_of, token_bucket
+from jade.backbone.local.slots import CacheShape, Slots
 from jade.types import Sampling
 
 SLOTS = Slots(CacheShape(1, 1, 2), torch.device("cpu"), torch.float32)

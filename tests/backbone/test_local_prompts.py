@@ -12,7 +12,7 @@ from backbone_builders import make_model, make_prompt, make_tokenizer
 from local_builders import PROMPTS, TOKENIZER, alone, opened, together
 
 from jade.backbone.chat import ChatFormat
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.errors import BackboneFailed
 from jade.types import Sampling
 

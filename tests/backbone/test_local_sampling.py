@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jade.backbone.local_runner import draw_for
-from jade.backbone.local_sampling import Draw, draw_tokens, invert_cdf, keep_nucleus, seed_word, uniforms
+from jade.backbone.local.runner import draw_for
+from jade.backbone.local.sampling import Draw, draw_tokens, invert_cdf, keep_nucleus, seed_word, uniforms
 from jade.types import Sampling
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jade.backbone.local_job import as_words
-from jade.backbone.local_standing import Standing
+from jade.backbone.local.job import as_words
+from jade.backbone.local.standing import Standing
 
 SLOTS = st.integers(0, 5)
 ROWS = st.sampled_from([as_words((1,)), as_words((1, 2)), as_words((3,))])

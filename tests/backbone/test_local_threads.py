@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from jade.backbone import local_threads
-from jade.backbone.local_threads import SETTINGS, SPINS, in_passing
+from jade.backbone.local import threads
+from jade.backbone.local.threads import SETTINGS, SPINS, in_passing
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def test_the_time_awake_is_bounded_before_torch_is_loaded(nothing_set: pytest.MonkeyPatch) -> None:
     nothing_set.delitem(sys.modules, "torch", raising=False)
-    importlib.reload(local_threads)
+    importlib.reload(threads)
     assert os.environ["GOMP_SPINCOUNT"] == str(SPINS)
 
 
@@ -31,13 +31,13 @@ def test_the_time_awake_is_bounded_before_torch_is_loaded(nothing_set: pytest.Mo
 def test_what_the_user_has_set_stays(name: str, nothing_set: pytest.MonkeyPatch) -> None:
     nothing_set.setenv(name, "of my own")
     nothing_set.delitem(sys.modules, "torch", raising=False)
-    importlib.reload(local_threads)
+    importlib.reload(threads)
     assert {key: os.environ.get(key) for key in SETTINGS} == dict.fromkeys(SETTINGS) | {name: "of my own"}
 
 
 def test_what_would_come_too_late_is_not_set(nothing_set: pytest.MonkeyPatch) -> None:
     nothing_set.setitem(sys.modules, "torch", sys.modules[__name__])
-    importlib.reload(local_threads)
+    importlib.reload(threads)
     assert "GOMP_SPINCOUNT" not in os.environ
 
 

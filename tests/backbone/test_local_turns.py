@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jade.backbone.local_turns import Turns
+from jade.backbone.local.turns import Turns
 
 
 def test_steps_run_side_by_side() -> None:

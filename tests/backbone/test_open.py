@@ -13,7 +13,7 @@ from misbehaving_server import serving
 from test_local_adapters import write_adapter
 
 from jade.backbone.base import Backbone
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.backbone.open import open_backbone, open_cast_backbones
 from jade.backbone.remote import RemoteBackbone
 from jade.config import BackboneConfig

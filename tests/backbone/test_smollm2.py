@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from jade.backbone.local import LocalBackbone, load_model
+from jade.backbone.local.backbone import LocalBackbone, load_model
 from jade.backbone.weights import SHIPPED, default_cache
 from jade.types import Generation, Prompt, Sampling
 

@@ -15,7 +15,7 @@ from backbone_builders import make_model, make_tokenizer
 from gguf_builder import write_gguf, write_wheel
 
 from jade.backbone import weights
-from jade.backbone.local import load_model
+from jade.backbone.local.backbone import load_model
 from jade.backbone.progress import no_progress, terminal_progress
 from jade.backbone.weights import ShippedModel, checked_folder, convert_gguf, file_sha256, resolve_weights
 from jade.errors import WeightsMissing

@@ -14,9 +14,9 @@ from learn_runs import make_config, merge
 from jade.cli.index import index_documents
 from jade.config import Config
 from jade.corpus.world import make_world, write_world
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
-from jade.learn.show import Silent
 
 TEAM, CREDIT = "terse_team.py", "mortal_credit.py"
 HUGE = 10**12

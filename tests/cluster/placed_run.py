@@ -5,7 +5,7 @@ from __future__ import annotations
 from jade.cluster.member import Task
 from jade.cluster.torchrun import train_with_torchrun
 from jade.errors import JadeError
-from jade.learn.show import Silent
+from jade.learn.monitor.show import Silent
 
 
 def take_place(task: Task) -> str:

@@ -25,7 +25,7 @@ from jade.cluster.ray_room import connected, make_room
 from jade.cluster.ray_train import train_with_ray
 from jade.config import Config, SamplingConfig
 from jade.engine.rollout import Job
-from jade.learn.show import Silent
+from jade.learn.monitor.show import Silent
 from jade.types import Question
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")

@@ -24,7 +24,7 @@ from jade.cluster.machine import (
 from jade.cluster.member import Task
 from jade.config import Config, dump_config
 from jade.errors import ConfigError
-from jade.learn.show import Silent
+from jade.learn.monitor.show import Silent
 
 
 def refusal(backend: str, config: Config, folder: Path, address: str | None = None) -> str:

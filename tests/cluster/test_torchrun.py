@@ -16,7 +16,7 @@ from jade.cluster.torchrun import launch_settings, train_with_torchrun
 from jade.config import Config
 from jade.errors import TrainingStopped
 from jade.learn.checkpoint import Progress
-from jade.learn.show import Silent
+from jade.learn.monitor.show import Silent
 
 
 def train(config: Config, folder: Path, workers: int, *, resume: bool = False) -> Progress:

@@ -18,9 +18,9 @@ from jade.cluster.torchrun import train_with_torchrun
 from jade.cluster.vllm import PROBE, VllmFleet, check_fleet, load_tokenizer, make_fleet, open_vllm_crew, write_weights
 from jade.config import Config, PolicyConfig, RetrievalConfig
 from jade.errors import BackboneFailed, ConfigError
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.policy import load_policy
-from jade.learn.show import Silent
 from jade.types import Prompt, Sampling
 
 
@@ -212,7 +212,7 @@ def test_weights_are_written_in_files_of_bounded_size(tmp_path: Path, monkeypatc
 
 def test_a_fleet_is_a_backbone() -> None:
     from jade.backbone.base import Backbone
-    from jade.learn.sampler import Follows
+    from jade.learn.rollouts.sampler import Follows
 
     fleet = VllmFleet([], Path(), Config())
     assert isinstance(fleet, Backbone)

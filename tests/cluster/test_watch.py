@@ -12,7 +12,7 @@ from jade.cli.main import app
 from jade.cluster.watch import Reader
 from jade.errors import ConfigError
 from jade.learn.guard import Alarm
-from jade.learn.journal import Journal
+from jade.learn.monitor.journal import Journal
 
 
 class Recorder:

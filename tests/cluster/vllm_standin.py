@@ -21,7 +21,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from safetensors.torch import load_file
 from torch import Tensor
 
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.config import BackboneConfig
 from jade.types import Prompt, Sampling
 

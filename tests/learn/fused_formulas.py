@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from jade.learn.tiles import Tiles
+from jade.learn.layers.tiles import Tiles
 
 LOG_2 = log(2)
 

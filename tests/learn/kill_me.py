@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 from jade.config import load_config
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
-from jade.learn.show import Silent
 
 
 def train(config: Path, folder: Path) -> None:

@@ -23,10 +23,10 @@ from torch.utils.hooks import RemovableHandle
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.errors import BackboneFailed, TrainingStopped
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Lines
 from jade.learn.policy import load_policy
-from jade.learn.show import Lines
 from jade.learn.transitions import Experience
 from jade.types import Prompt
 

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from jade.cli.index import index_documents
 from jade.config import dump_config
 from jade.corpus.world import make_world, write_world
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 
 ITERATIONS = 5
 AHEAD = {"ahead": True, "checkpoint_every": 5, "dev_every": 3}

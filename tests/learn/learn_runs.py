@@ -13,13 +13,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from jade.backbone.base import Backbone
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.config import Config
 from jade.corpus.world import World, make_world
 from jade.learn.learner import Learner
+from jade.learn.monitor.show import Silent, Spectator
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
-from jade.learn.show import Silent, Spectator
 from jade.learn.tiny import TinySize, make_tiny_model
 from jade.learn.train import Run
 from jade.reward.metrics import normalise

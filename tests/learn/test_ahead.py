@@ -23,16 +23,16 @@ from jade.config import Config
 from jade.engine.record import read_traces
 from jade.errors import ConfigError
 from jade.learn import check
-from jade.learn.ahead import Ahead, Rollouts
 from jade.learn.check import check_alone, check_training
 from jade.learn.checkpoint import iteration_of
 from jade.learn.deadline import Deadline
 from jade.learn.guard import Guard
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
-from jade.learn.show import Silent
+from jade.learn.rollouts.ahead import Ahead, Rollouts
 from jade.learn.transitions import Experience
 from jade.types import Generation, Prompt, Question, Sampling
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from jade.backbone.local_blocks import Blocks
-from jade.learn.tiles import CHOICE, Choice, Spans, plan_tiles
+from jade.backbone.local.blocks import Blocks
+from jade.learn.layers.tiles import CHOICE, Choice, Spans, plan_tiles
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
 SMALL = Choice(forward=Blocks(16, 16, 4, 2), to_queries=Blocks(16, 32, 4, 2), to_keys=Blocks(32, 16, 4, 2))
@@ -39,7 +39,7 @@ CALLS: dict[str, Calls] = {
 def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     need_triton()
     mend_dots(monkeypatch)
-    from jade.learn import attention_kernels
+    from jade.learn.layers import attention_kernels
 
     return attention_kernels
 

@@ -23,8 +23,12 @@ from learn_kills import AHEAD, PATIENCE_SECONDS, numbers, start, write_run
 from jade.config import Config, load_config
 from jade.engine.rollout import Job
 from jade.errors import BackboneFailed, ConfigError, JadeError
-from jade.learn import beside as beside_module
-from jade.learn.beside import (
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
+from jade.learn.open import open_run
+from jade.learn.policy import load_policy
+from jade.learn.rollouts import beside as beside_module
+from jade.learn.rollouts.beside import (
     AT_ONCE,
     CANCEL,
     END_SECONDS,
@@ -38,11 +42,7 @@ from jade.learn.beside import (
     deal,
     open_beside,
 )
-from jade.learn.journal import read_journal
-from jade.learn.open import open_run
-from jade.learn.policy import load_policy
-from jade.learn.sampler import publish
-from jade.learn.show import Silent
+from jade.learn.rollouts.sampler import publish
 from jade.team.crew import open_crew
 from jade.types import Question, Trace
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from jade.learn import busy
-from jade.learn.busy import Watch, open_reader
+from jade.learn.monitor import busy
+from jade.learn.monitor.busy import Watch, open_reader
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 

@@ -18,8 +18,8 @@ from jade.config import Config, CreditConfig
 from jade.errors import ConfigError
 from jade.learn.credit.base import Credit, Floats, gae
 from jade.learn.credit.rules import RULES, assign_credit, find_rule
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
 from jade.learn.policy import load_policy
 from jade.learn.transitions import Experience
 from jade.types import Observation, Passage, Prompt, Question, Selection, Transition

@@ -16,7 +16,7 @@ from jade.config import Config, RetrievalConfig
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.learn.check import check_training
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 from jade.learn.transitions import flatten
 from jade.learn.warmstart.collect import Course, collect
 from jade.learn.warmstart.examples import Example

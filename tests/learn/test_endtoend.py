@@ -18,12 +18,12 @@ from learn_runs import WordRetriever, merge, world_passages
 from transformers import AutoTokenizer
 
 from jade.backbone.chat import ChatFormat
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.config import Config
 from jade.corpus.world import World, make_world
 from jade.learn.export import export_policy
-from jade.learn.journal import read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor.journal import read_journal
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
 from jade.learn.tiny import TinySize, make_tiny_model

@@ -16,9 +16,9 @@ from jade.engine.record import dump_trace
 from jade.engine.solve import solve
 from jade.errors import TrainingStopped
 from jade.learn.batches import make_batch
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.policy import Policy, load_policy
-from jade.learn.show import Silent
 from jade.learn.warmstart.collect import collect, plan_course
 from jade.learn.warmstart.examples import TokenExample, tokenise
 from jade.learn.warmstart.fit import Fit, schedule

@@ -18,13 +18,14 @@ from learn_builders import make_experience, make_transition
 from test_lean import make_model
 
 from jade.config import LearnConfig, PolicyConfig
-from jade.learn import fused, policy
+from jade.learn import policy
 from jade.learn.batches import Batch, make_batch
-from jade.learn.fused import FusedTrunk
+from jade.learn.layers import fused
+from jade.learn.layers.fused import FusedTrunk
+from jade.learn.layers.merged import LowRank, Merged, Stack
+from jade.learn.layers.tiles import plan_tiles
 from jade.learn.learner import Learner
-from jade.learn.merged import LowRank, Merged, Stack
 from jade.learn.policy import Policy
-from jade.learn.tiles import plan_tiles
 from jade.types import Reward, Transition
 from triton_runs import DEVICE, INTERPRETS, mend_dots, need_triton
 
@@ -43,7 +44,7 @@ PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,), (5, 6
 
 def real_kernels() -> ModuleType:
     need_triton()
-    from jade.learn import kernels
+    from jade.learn.layers import kernels
 
     return kernels
 

@@ -13,7 +13,7 @@ from jade.backbone.scripted import ScriptedBackbone
 from jade.config import GuardConfig
 from jade.errors import TrainingStopped
 from jade.learn.guard import Alarm, Guard
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 
 GOOD = {"reward": 0.5, "malformed": 0.1, "top_plan": 0.6}
 

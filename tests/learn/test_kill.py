@@ -10,8 +10,8 @@ import pytest
 from learn_kills import AHEAD, ITERATIONS, differences, kill_when, numbers, write_run
 
 from jade.config import load_config
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
-from jade.learn.show import Silent
 
 NUM_KILLS = 2
 

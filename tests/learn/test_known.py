@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from learn_runs import make_config, make_run, small_world
 
-from jade.learn import known
-from jade.learn.journal import read_journal
-from jade.learn.known import known_remark
+from jade.learn.monitor import known
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.known import known_remark
 
 DEV = [{"iteration": 0, "outcome": 0.4, "outcome/nq": 0.4, "outcome/popqa": 0.5, "outcome/musique": 0.1}]
 

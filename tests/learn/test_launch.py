@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from jade.learn import launch
-from jade.learn.launch import Kernel, key_of
+from jade.learn.layers import launch
+from jade.learn.layers.launch import Kernel, key_of
 
 FRESH = SimpleNamespace(launch_enter_hook=None, launch_exit_hook=SimpleNamespace(calls=[]))
 

@@ -9,9 +9,10 @@ import transformers
 from learn_builders import make_transition
 
 from jade.config import PolicyConfig
-from jade.learn import attention, policy
+from jade.learn import policy
 from jade.learn.batches import Batch, make_batch
-from jade.learn.lean import LeanAdapter, LeanAttention, LeanNorm, make_lean
+from jade.learn.layers import attention
+from jade.learn.layers.lean import LeanAdapter, LeanAttention, LeanNorm, make_lean
 from jade.learn.policy import Policy
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's

@@ -16,7 +16,7 @@ from jade.config import dump_config
 from jade.corpus.world import make_world, write_world
 from jade.errors import ConfigError
 from jade.learn.checkpoint import Checkpoints
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 from jade.learn.train import Run
 from jade.learn.warmstart.fit import Fit
 

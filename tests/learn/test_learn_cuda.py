@@ -15,14 +15,14 @@ from torch import Tensor
 
 from jade.config import BackboneConfig, LearnConfig, PolicyConfig, load_config
 from jade.learn.batches import Batch, make_batch
-from jade.learn.beside import Beside
 from jade.learn.guard import Alarm
-from jade.learn.journal import read_journal
+from jade.learn.layers.likelihood import has_kernels, token_likelihood
 from jade.learn.learner import Learner
-from jade.learn.likelihood import has_kernels, token_likelihood
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
 from jade.learn.policy import Policy, load_policy
-from jade.learn.show import Silent
+from jade.learn.rollouts.beside import Beside
 from jade.learn.tiny import TinySize, make_tiny_model
 from jade.types import Transition
 
@@ -103,8 +103,8 @@ def test_kernels_launched_directly_do_what_triton_launches(
     num: int, shift: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was compiled before: numbers of 1 and of 16, and tensors that begin at no multiple of 16 bytes."""
-    from jade.learn import kernels
-    from jade.learn.launch import Form, Kernel
+    from jade.learn.layers import kernels
+    from jade.learn.layers.launch import Form, Kernel
 
     def some(*shape: int) -> Tensor:
         size = torch.Size(shape).numel()
@@ -127,7 +127,7 @@ def test_kernels_launched_directly_do_what_triton_launches(
     tensors = (*(some(*shape) for shape in shapes), torch.arange(num, device="cuda"))
     first, again = said(tensors), said(tensors)
     direct = [form for form in kernels._add_norm._forms.values() if isinstance(form, Form)]
-    assert direct, "no form of the kernel was kept: is this Triton known to jade/learn/launch.py?"
+    assert direct, "no form of the kernel was kept: is this Triton known to jade/learn/layers/launch.py?"
     for kernel in vars(kernels).values():
         if isinstance(kernel, Kernel):
             monkeypatch.setattr(kernel, "_is_plain", True)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from jade.errors import BackboneFailed
-from jade.learn import beside
-from jade.learn.shelf import Reader, Shelf
+from jade.learn.rollouts import beside
+from jade.learn.rollouts.shelf import Reader, Shelf
 
 CPU = torch.device("cpu")
 

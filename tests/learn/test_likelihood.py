@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from jade.learn import likelihood
-from jade.learn.likelihood import FORMULAS, Passes, token_likelihood
-from jade.learn.merged import product
+from jade.learn.layers import likelihood
+from jade.learn.layers.likelihood import FORMULAS, Passes, token_likelihood
+from jade.learn.layers.merged import product
 from triton_runs import DEVICE, INTERPRETS, need_triton
 
 WIDTH = 16
@@ -42,7 +42,7 @@ def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> P
         monkeypatch.setattr(likelihood, "has_kernels", lambda device: False)
         return FORMULAS
     need_triton()
-    from jade.learn import likelihood_kernels
+    from jade.learn.layers import likelihood_kernels
 
     monkeypatch.setattr(likelihood_kernels, "BLOCK", 32)
     monkeypatch.setattr(likelihood, "has_kernels", lambda device: True)

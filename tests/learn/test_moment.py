@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from jade.learn.moment import Moment
+from jade.learn.monitor.moment import Moment
 
 
 def test_on_a_processor_it_is_the_clock_s() -> None:

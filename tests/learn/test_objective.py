@@ -23,8 +23,8 @@ from jade.config import BackboneConfig, LearnConfig
 from jade.learn.checkpoint import trained_parameters
 from jade.learn.credit.base import Credit
 from jade.learn.learner import Before, Learner
+from jade.learn.monitor.tally import Tally
 from jade.learn.policy import Policy, load_policy
-from jade.learn.tally import Tally
 from jade.learn.transitions import Experience
 
 CLIP, VALUE_CLIP, VALUE, KL = 0.05, 0.1, 0.7, 0.3

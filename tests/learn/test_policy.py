@@ -14,7 +14,7 @@ from jade.errors import ConfigError
 from jade.learn import policy as policy_module
 from jade.learn.batches import Batch, make_batch
 from jade.learn.export import export_policy
-from jade.learn.likelihood import token_likelihood
+from jade.learn.layers.likelihood import token_likelihood
 from jade.learn.policy import Policy, load_policy
 from jade.types import Reward, Transition
 
@@ -80,7 +80,7 @@ def test_likelihoods_and_their_gradients_do_not_depend_on_the_slice(
     hidden, vocabulary = (torch.randn(n, 8, generator=generator, requires_grad=True) for n in (10, 20))
     target = torch.randint(20, (10,), generator=generator)
     weight = torch.randn(10, generator=generator)
-    monkeypatch.setattr("jade.learn.likelihood.LOGITS_AT_ONCE", slice_size * 20)
+    monkeypatch.setattr("jade.learn.layers.likelihood.LOGITS_AT_ONCE", slice_size * 20)
     said = token_likelihood(hidden, vocabulary, target, temperature=0.7, entropy_gradient=of_entropy != 0)
     distribution = torch.distributions.Categorical(logits=hidden @ vocabulary.T / 0.7)
     expected = (distribution.log_prob(target), distribution.entropy())

@@ -10,7 +10,7 @@ from learn_runs import make_config, make_crew, make_run, small_world
 from jade.config import Config
 from jade.engine.record import read_traces
 from jade.evaluate.methods import METHODS, configure
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 from jade.team.crew import Crew
 
 TRAINED = [method for method in METHODS.values() if method.train_roles]

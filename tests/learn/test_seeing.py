@@ -15,10 +15,10 @@ from rich.text import Text
 from jade.config import GuardConfig, RewardConfig
 from jade.errors import ConfigError, TraceUnreadable
 from jade.learn.deadline import Deadline
-from jade.learn.figures import rollout_figures, why_steps_failed
 from jade.learn.guard import Alarm, Guard
-from jade.learn.journal import Journal, read_journal
-from jade.learn.plot import (
+from jade.learn.monitor.figures import rollout_figures, why_steps_failed
+from jade.learn.monitor.journal import Journal, read_journal
+from jade.learn.monitor.plot import (
     COMPARED,
     _comparison,
     _outcome_and_turns,
@@ -31,7 +31,7 @@ from jade.learn.plot import (
     smooth,
     top_plans,
 )
-from jade.learn.show import Lines, LiveTable, choose_columns, describe_plans, speed_of, time_left, watch
+from jade.learn.monitor.show import Lines, LiveTable, choose_columns, describe_plans, speed_of, time_left, watch
 from jade.types import Malformed, Node, Observation, Passage, Question, Selection, Trace, Usage, Workflow
 
 FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from learn_runs import make_config, make_run
 
 from jade.config import LearnConfig
-from jade.learn import silence
-from jade.learn.journal import read_journal
-from jade.learn.silence import newly_silent, silent_roles
+from jade.learn.monitor import silence
+from jade.learn.monitor.journal import read_journal
+from jade.learn.monitor.silence import newly_silent, silent_roles
 
 COOL = LearnConfig(temperature=0.7)
 

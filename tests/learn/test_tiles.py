@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 import pytest
 import torch
 
-from jade.backbone.local_blocks import Blocks
-from jade.learn.tiles import Choice, Spans, Tiles, plan_tiles
+from jade.backbone.local.blocks import Blocks
+from jade.learn.layers.tiles import Choice, Spans, Tiles, plan_tiles
 
 CALLS = ((5, 5), (1, 70), (33, 40), (0, 9), (100, 100))
 """Queries and keys of each."""

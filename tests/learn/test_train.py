@@ -10,12 +10,12 @@ from learn_builders import Killed, lose_one_file
 from learn_faults import FaultyLearner, always_the_same, become_certain, behave, lose_a_weight
 from learn_runs import make_config, make_run, small_world
 
-from jade.backbone.local import LocalBackbone
+from jade.backbone.local.backbone import LocalBackbone
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.engine.record import read_traces
 from jade.learn.checkpoint import Checkpoints, iteration_of
-from jade.learn.journal import read_journal
+from jade.learn.monitor.journal import read_journal
 from jade.learn.train import Run, draw_effort, make_jobs
 from jade.reward.outcome import assign_rewards
 from jade.team.crew import Crew

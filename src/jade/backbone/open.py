@@ -11,7 +11,7 @@ from jade.config import BackboneConfig
 from jade.errors import ConfigError
 
 if TYPE_CHECKING:
-    from jade.backbone.local import LocalBackbone
+    from jade.backbone.local.backbone import LocalBackbone
 
 
 def open_backbone(config: BackboneConfig) -> Backbone:
@@ -53,7 +53,7 @@ class Opener:
         return RemoteBackbone(config)
 
     def _over_base(self, config: BackboneConfig) -> LocalBackbone:
-        from jade.backbone.local import LocalBackbone
+        from jade.backbone.local.backbone import LocalBackbone
 
         place = (config.model, config.device, config.dtype)
         if (*place, config.adapter) not in self._local:

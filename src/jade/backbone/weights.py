@@ -156,7 +156,7 @@ def check_adapter(folder: Path) -> Path:
 
 def convert_gguf(gguf: Path, out: Path) -> Path:
     """Turn a .gguf file into a Hugging Face folder of safetensors. `out` appears whole or not at all."""
-    from jade.backbone.local_gguf import write_folder
+    from jade.backbone.local.gguf import write_folder
 
     with _whole_folder(out) as partial:
         write_folder(gguf, partial)
@@ -187,7 +187,7 @@ def _trained(name: str, team: TrainedTeam, cache: Path, progress: Progress) -> P
         adapter = team.folder(name)
         _require_whole(name, adapter, team.sha256)
         with progress(f"merging {name}", None):
-            from jade.backbone.local_merge import merge_adapter
+            from jade.backbone.local.merge import merge_adapter
 
             with _whole_folder(out) as partial:
                 merge_adapter(base, adapter, partial)

@@ -15,7 +15,7 @@ def command(
     ] = None,
 ) -> None:
     """Draw outcome and turns, the mix of workflows and which datasets are split, over a run; or compare runs."""
-    from jade.learn.plot import plot_runs
+    from jade.learn.monitor.plot import plot_runs
 
     for path in plot_runs(runs, out or runs[0] / "plots"):
         typer.echo(str(path))

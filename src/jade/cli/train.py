@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jade.config import Config
     from jade.learn.check import Say
     from jade.learn.checkpoint import Progress
-    from jade.learn.show import Spectator
+    from jade.learn.monitor.show import Spectator
 
 RunFolder = Annotated[Path | None, typer.Option("--out", help="The run's folder. Not given: beside the config.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")]
@@ -60,8 +60,8 @@ def command(
 
     from jade.cli.screen import saying_what_is_kept
     from jade.learn.check import say_untrained
+    from jade.learn.monitor.show import watch
     from jade.learn.open import say_if_bent, say_if_new
-    from jade.learn.show import watch
 
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)

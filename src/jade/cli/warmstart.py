@@ -23,8 +23,8 @@ def command(
     from rich.console import Console
 
     from jade.cli.screen import saying_what_is_kept
+    from jade.learn.monitor.show import watch
     from jade.learn.open import say_if_new
-    from jade.learn.show import watch
     from jade.learn.warmstart.run import make_examples, run_warmstart
 
     console = Console(stderr=True)

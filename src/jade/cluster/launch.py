@@ -6,7 +6,7 @@ from jade.cluster.member import Task
 from jade.errors import ConfigError
 from jade.learn.check import check_alone
 from jade.learn.checkpoint import Progress
-from jade.learn.show import Spectator
+from jade.learn.monitor.show import Spectator
 
 
 def train_on(backend: str, task: Task, spectator: Spectator, workers: int = 1, address: str | None = None) -> Progress:

@@ -15,9 +15,9 @@ from jade.config import Config
 from jade.errors import TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Checkpoints, Progress, read_progress
+from jade.learn.monitor.show import Silent, Spectator
 from jade.learn.open import Assemble, open_claimed
 from jade.learn.ranks import agree, is_first
-from jade.learn.show import Silent, Spectator
 from jade.team.crew import open_crew
 
 

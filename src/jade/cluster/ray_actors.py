@@ -19,7 +19,7 @@ import ray
 import torch
 from torch import Tensor
 
-from jade.backbone.local import pick_dtype
+from jade.backbone.local.backbone import pick_dtype
 from jade.cluster.ray_room import Room
 from jade.config import Config, SamplingConfig
 from jade.engine.case import ROOT, trace_id
@@ -28,7 +28,7 @@ from jade.errors import JadeError
 from jade.learn.open import Assemble, set_threads
 from jade.learn.policy import Policy
 from jade.learn.ranks import agree, is_first
-from jade.learn.sampler import Learns, Troupe, dealt_back
+from jade.learn.rollouts.sampler import Learns, Troupe, dealt_back
 from jade.team.crew import Crew, open_crew
 from jade.types import Node, Trace
 

@@ -21,8 +21,8 @@ from jade.cluster.watch import watching
 from jade.errors import JadeError, TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Progress
+from jade.learn.monitor.show import Spectator
 from jade.learn.open import Assemble, claim
-from jade.learn.show import Spectator
 
 STOPPED = "stopped"
 

@@ -28,9 +28,9 @@ from jade.config import Config
 from jade.errors import JadeError, TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Progress
+from jade.learn.monitor.show import Spectator
 from jade.learn.open import claim
 from jade.learn.ranks import agree, is_first, num_ranks, pool
-from jade.learn.show import Spectator
 
 
 def train_with_torchrun(task: Task, spectator: Spectator, workers: int) -> Progress:

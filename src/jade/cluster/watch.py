@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from jade.learn.guard import Alarm
-from jade.learn.journal import NAME
-from jade.learn.show import Spectator
+from jade.learn.monitor.journal import NAME
+from jade.learn.monitor.show import Spectator
 
 POLL_SECONDS = 0.3
 Row = dict[str, Any]

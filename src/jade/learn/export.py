@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from jade.backbone.local_quiet import hushed
+from jade.backbone.local.quiet import hushed
 from jade.backbone.trained import write_dial
 from jade.backbone.weights import name_elsewhere, resolve_weights
 from jade.config import Config, load_config

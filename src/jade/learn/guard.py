@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from jade.config import GuardConfig
-from jade.learn.figures import why_steps_failed
+from jade.learn.monitor.figures import why_steps_failed
 from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")

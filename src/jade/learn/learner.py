@@ -23,12 +23,12 @@ from jade.learn.batches import Batch, cut_evenly, length_of, make_batch, plan_sh
 from jade.learn.credit.base import Credit, Floats, apart
 from jade.learn.credit.rules import assign_credit, find_rule
 from jade.learn.loss import Now, Old, approx_kl, explained_variance, ppo_loss, token_weights
-from jade.learn.moment import Moment
+from jade.learn.monitor.moment import Moment
+from jade.learn.monitor.tally import Tally
 from jade.learn.optimise import Steps, make_optimiser, set_step_size
 from jade.learn.policy import Policy
 from jade.learn.ranks import num_ranks, rank
 from jade.learn.shards import add_up, rest, shard
-from jade.learn.tally import Tally
 from jade.learn.transitions import Experience
 
 GAP_SAMPLE = 64

@@ -10,14 +10,14 @@ import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.errors import ConfigError
-from jade.learn.beside import Beside, num_beside, open_beside, stand_back
 from jade.learn.check import Material, check_alone, check_training
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
+from jade.learn.monitor.show import Spectator
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
-from jade.learn.sampler import Troupe
-from jade.learn.show import Spectator
+from jade.learn.rollouts.beside import Beside, num_beside, open_beside, stand_back
+from jade.learn.rollouts.sampler import Troupe
 from jade.learn.texts import TEXTS, check_texts, write_whole
 from jade.learn.train import Run
 from jade.team.crew import Crew, open_crew

@@ -17,17 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from jade.backbone.local import load_model, pick_device
-from jade.backbone.local_quiet import peft_hushed
+from jade.backbone.local.backbone import load_model, pick_device
+from jade.backbone.local.quiet import peft_hushed
 from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError
-from jade.learn import attention
-from jade.learn.attention import Packing
 from jade.learn.batches import Batch
-from jade.learn.fused import FusedTrunk, can_fuse
-from jade.learn.lean import make_lean
-from jade.learn.likelihood import token_likelihood
+from jade.learn.layers import attention
+from jade.learn.layers.attention import Packing
+from jade.learn.layers.fused import FusedTrunk, can_fuse
+from jade.learn.layers.lean import make_lean
+from jade.learn.layers.likelihood import token_likelihood
 from jade.learn.loss import Now
 from jade.learn.ranks import num_ranks
 from jade.learn.shards import whole

@@ -15,27 +15,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from jade.backbone.local_collector import resume_collector, spare_collector
+from jade.backbone.local.collector import resume_collector, spare_collector
 from jade.config import Config, SamplingConfig
 from jade.engine.effort import across, draw_prices, effort_of
 from jade.engine.record import dump_trace
 from jade.engine.rollout import Job
 from jade.engine.seeds import derive_seed
 from jade.errors import TrainingStopped
-from jade.learn import known
-from jade.learn.ahead import Ahead, Rollouts
-from jade.learn.busy import Watch
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
-from jade.learn.figures import reward_figures, rollout_figures
 from jade.learn.guard import Alarm, Guard
-from jade.learn.journal import Journal, last_of_each, read_journal
 from jade.learn.learner import Learner
+from jade.learn.monitor import known
+from jade.learn.monitor.busy import Watch
+from jade.learn.monitor.figures import reward_figures, rollout_figures
+from jade.learn.monitor.journal import Journal, last_of_each, read_journal
+from jade.learn.monitor.show import Silent, Spectator
+from jade.learn.monitor.silence import newly_silent
 from jade.learn.questions import QuestionStream
 from jade.learn.ranks import is_first
-from jade.learn.sampler import Troupe, lay_out, publish, work
-from jade.learn.show import Silent, Spectator
-from jade.learn.silence import newly_silent
+from jade.learn.rollouts.ahead import Ahead, Rollouts
+from jade.learn.rollouts.sampler import Troupe, lay_out, publish, work
 from jade.learn.texts import write_whole
 from jade.learn.transitions import Experience, flatten, of_roles
 from jade.reward.outcome import assign_rewards, ramped

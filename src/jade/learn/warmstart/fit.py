@@ -22,11 +22,11 @@ from jade.learn.batches import length_of, make_batch, plan_shares
 from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
 from jade.learn.guard import Alarm
-from jade.learn.journal import Journal
+from jade.learn.monitor.journal import Journal
+from jade.learn.monitor.show import Silent, Spectator
 from jade.learn.optimise import make_optimiser, set_step_size, take_step
 from jade.learn.policy import Policy
 from jade.learn.questions import shuffled
-from jade.learn.show import Silent, Spectator
 from jade.learn.warmstart.examples import TokenExample
 
 WARMUP_SHARE = 0.05

@@ -13,9 +13,9 @@ from jade.errors import ConfigError
 from jade.learn.check import Say, say_if_unfit
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.export import export_policy
+from jade.learn.monitor.show import Spectator
 from jade.learn.open import claim, differences, set_threads
 from jade.learn.policy import Policy, load_policy
-from jade.learn.show import Spectator
 from jade.learn.warmstart.collect import Course, collect, plan_course
 from jade.learn.warmstart.examples import (
     Example,

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jade.errors import ConfigError
-from jade.learn.attention import MASKED, Packing, attend
 from jade.learn.batches import make_batch
+from jade.learn.layers.attention import MASKED, Packing, attend
 
 ADAPTER = "default"
 

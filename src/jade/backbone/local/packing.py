@@ -16,9 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jade.backbone.local_attention import PIECE, Span
-from jade.backbone.local_job import WORD
-from jade.backbone.local_sampling import seed_word
+from jade.backbone.local.attention import PIECE, Span
+from jade.backbone.local.job import WORD
+from jade.backbone.local.sampling import seed_word
 from jade.types import Sampling
 
 TOKEN_STEP = 4096

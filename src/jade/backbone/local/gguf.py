@@ -16,7 +16,7 @@ import torch
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from jade.backbone.local_quiet import hushed
+from jade.backbone.local.quiet import hushed
 from jade.errors import WeightsMissing
 
 GGUF_STRING = 8

@@ -26,11 +26,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from jade.backbone.local_fused import is_known_kind
+from jade.backbone.local.fused import is_known_kind
 from jade.learn.batches import Batch, send
-from jade.learn.lean import LeanAdapter, LeanAttention, LeanNorm
-from jade.learn.merged import GAINS, PRODUCTS, Merged, Stack
-from jade.learn.tiles import Tiles, count_up, plan_tiles
+from jade.learn.layers.lean import LeanAdapter, LeanAttention, LeanNorm
+from jade.learn.layers.merged import GAINS, PRODUCTS, Merged, Stack
+from jade.learn.layers.tiles import Tiles, count_up, plan_tiles
 
 DEVICES = ("cuda",)
 """Where this is worth it."""
@@ -406,13 +406,13 @@ def can_fuse(device: torch.device) -> bool:
 
 def load_kernels() -> ModuleType:
     """Not before they are needed: Triton is not everywhere."""
-    from jade.learn import kernels
+    from jade.learn.layers import kernels
 
     return kernels
 
 
 def load_attention() -> ModuleType:
-    from jade.learn import attention_kernels
+    from jade.learn.layers import attention_kernels
 
     return attention_kernels
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jade.errors import TraceUnreadable
-from jade.learn.journal import last_of_each, read_journal
+from jade.learn.monitor.journal import last_of_each, read_journal
 
 NUM_PLANS = 6
 """Workflows with an area of their own; the rest are one."""

@@ -18,9 +18,9 @@ import torch
 
 from jade.backbone.chat import ChatFormat
 from jade.backbone.constrain import ChoiceGrammars, most_tokens
-from jade.backbone.local_job import Job, Outcome, Ticket
-from jade.backbone.local_lane import Lane, SlotPlan
-from jade.backbone.local_runner import Runner
+from jade.backbone.local.job import Job, Outcome, Ticket
+from jade.backbone.local.lane import Lane, SlotPlan
+from jade.backbone.local.runner import Runner
 from jade.errors import BackboneFailed
 from jade.types import Generation
 

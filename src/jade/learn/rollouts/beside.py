@@ -1,7 +1,7 @@
 """Crews in processes beside the learner's: rollouts with interpreters of their own, at the same time as updates or not.
 
 In one process all would wait for the interpreter's lock more than for the device. Each speaks with the learner through
-a pipe; weights go through memory that all have open (`learn/shelf.py`). A process ends when the learner's end of its
+a pipe; weights go through memory that all have open (`shelf.py`). A process ends when the learner's end of its
 pipe does, however that came about, so that none is left behind by one that was killed.
 """
 
@@ -27,13 +27,13 @@ from typing import Any
 
 import torch
 
-from jade.backbone.local import pick_device, pick_dtype
+from jade.backbone.local.backbone import pick_device, pick_dtype
 from jade.config import Config, SamplingConfig
 from jade.engine.rollout import Job, rollout
 from jade.errors import BackboneFailed, JadeError
 from jade.learn.policy import Policy
-from jade.learn.sampler import Learns, Troupe
-from jade.learn.shelf import Handle, Layout, Place, Reader, Shelf, open_handle, share
+from jade.learn.rollouts.sampler import Learns, Troupe
+from jade.learn.rollouts.shelf import Handle, Layout, Place, Reader, Shelf, open_handle, share
 from jade.team.crew import Crew, open_crew
 from jade.types import Trace
 

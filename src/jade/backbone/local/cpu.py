@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jade.backbone.local_attention import Layout
-from jade.backbone.local_fused import is_known_kind
+from jade.backbone.local.attention import Layout
+from jade.backbone.local.fused import is_known_kind
 
 
 def can_run_on_cpu(model: Any) -> bool:

@@ -9,7 +9,7 @@ learn and only from log-probabilities, their gradient is made while the logits a
 nothing left but to multiply. Otherwise it computes the logits again.
 
 On a GPU a slice of logits is half a gigabyte, and going through it is what costs: there kernels of our own do so once
-each way (`learn/likelihood_kernels.py`). The formulas here are what they are compared with, and what runs elsewhere.
+each way (`likelihood_kernels.py`). The formulas here are what they are compared with, and what runs elsewhere.
 
 Shapes: N = action tokens, H = hidden width, V = vocabulary.
 """
@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from jade.learn.merged import product
+from jade.learn.layers.merged import product
 
 LOGITS_AT_ONCE = 1 << 27
 """Numbers in one slice of logits: half a gigabyte in float32."""
@@ -89,7 +89,7 @@ def has_kernels(device: torch.device) -> bool:
 
 def load_kernels() -> Passes:
     """Not before they are needed: Triton is not everywhere."""
-    from jade.learn import likelihood_kernels
+    from jade.learn.layers import likelihood_kernels
 
     return likelihood_kernels
 

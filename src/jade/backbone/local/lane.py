@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from jade.backbone.chat import ChatFormat, common_length
-from jade.backbone.local_job import WORD, Job
-from jade.backbone.local_packing import Admission
-from jade.backbone.local_runner import Runner, draw_for
-from jade.backbone.local_slots import Copy, Report
-from jade.backbone.local_standing import Standing
+from jade.backbone.local.job import WORD, Job
+from jade.backbone.local.packing import Admission
+from jade.backbone.local.runner import Runner, draw_for
+from jade.backbone.local.slots import Copy, Report
+from jade.backbone.local.standing import Standing
 
 MIN_PREFIX = 8
 """Prefixes of fewer tokens are not worth keeping."""

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from jade.backbone.local_blocks import Blocks
+from jade.backbone.local.blocks import Blocks
 from jade.learn.batches import send
 
 NUMBERS = 8

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from jade.backbone.local_attention import DecodeLayout, Layout
+from jade.backbone.local.attention import DecodeLayout, Layout
 
 FAMILIES = ("llama", "qwen2")
 """Model types whose layers are exactly: norm, attention with rotated halves, norm, gated SiLU."""
@@ -84,10 +84,10 @@ class FusedDecoder:
     """The bare model (no adapter), ready to give logits."""
 
     def __init__(self, model: Any) -> None:
-        from jade.backbone import local_attention_kernels, local_kernels
+        from jade.backbone.local import attention_kernels, kernels
 
-        self._kernels, self._seeing = local_kernels, local_attention_kernels
-        self.draw_and_record = local_kernels.draw_and_record
+        self._kernels, self._seeing = kernels, attention_kernels
+        self.draw_and_record = kernels.draw_and_record
         self._trunk = model.get_decoder()
         self._head = model.get_output_embeddings()
         self._layers = [FusedLayer.of(layer) for layer in self._trunk.layers]

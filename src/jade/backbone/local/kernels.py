@@ -15,7 +15,7 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
-from jade.backbone.local_slots import Slots
+from jade.backbone.local.slots import Slots
 
 VOCABULARY_BLOCK = 2048
 FEED_BLOCK = 512
@@ -122,7 +122,7 @@ def _turn_and_store(  # noqa: ANN202
 
 def draw_and_record(logits_BV: Tensor, row_B: Tensor, slots: Slots, eos: Tensor) -> None:
     """Draw a token a row from the whole vocabulary (or the likeliest, at temperature 0) and write down what was drawn,
-    as local_sampling and Runner do in many launches. Rows that are done stay as they are."""
+    as sampling.py and Runner do in many launches. Rows that are done stay as they are."""
     size = logits_BV.shape[1]
     num_blocks = triton.cdiv(size, VOCABULARY_BLOCK)
     _draw_and_record[(logits_BV.shape[0],)](

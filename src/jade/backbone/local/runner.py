@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jade.backbone.local_adapters import AdapterSet
-from jade.backbone.local_attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout
-from jade.backbone.local_cpu import CpuDecoder, can_run_on_cpu
-from jade.backbone.local_fused import FusedDecoder, can_fuse
-from jade.backbone.local_graphs import DecodeGraphs, PrefillGraphs, row_bucket
-from jade.backbone.local_packing import Admission, Sheet, pack, spans_of
-from jade.backbone.local_sampling import Draw, draw_tokens, uniforms
-from jade.backbone.local_slots import CacheShape, Slots, sent
+from jade.backbone.local.adapters import AdapterSet
+from jade.backbone.local.attention import ATTENTION, DecodeLayout, Layout, PackedLayout, PrefillLayout
+from jade.backbone.local.cpu import CpuDecoder, can_run_on_cpu
+from jade.backbone.local.fused import FusedDecoder, can_fuse
+from jade.backbone.local.graphs import DecodeGraphs, PrefillGraphs, row_bucket
+from jade.backbone.local.packing import Admission, Sheet, pack, spans_of
+from jade.backbone.local.sampling import Draw, draw_tokens, uniforms
+from jade.backbone.local.slots import CacheShape, Slots, sent
 from jade.errors import ConfigError
 from jade.types import Sampling
 

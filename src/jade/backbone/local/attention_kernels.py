@@ -19,8 +19,8 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
-from jade.backbone.local_blocks import Blocks
-from jade.backbone.local_kernels import block_for
+from jade.backbone.local.blocks import Blocks
+from jade.backbone.local.kernels import block_for
 
 LOG2_E = log2(torch.e)
 """Weights are powers of two, which is what the hardware takes: scores are scaled to that."""

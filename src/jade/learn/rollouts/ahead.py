@@ -1,6 +1,6 @@
 """Two phases at once: the next iteration's rollouts are made while this one's are learned from.
 
-Rollouts are made by a crew in another process (`learn/beside.py`), the update in a thread of this one, so that the
+Rollouts are made by a crew in another process (`beside.py`), the update in a thread of this one, so that the
 event loop stays free to hear from the other. Rollouts begin when the weights before the update have been published, and
 the next weights are published when those rollouts have ended: a trace comes from one policy. So that those who sample
 need not wait, the next begin as soon as that is done, before the last ones are looked at.

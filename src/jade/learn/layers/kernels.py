@@ -5,7 +5,7 @@ Sums are taken in float32. Forward they round where the lean layers round, since
 with these; backward they round once, at the end. Imported on a GPU only: Triton comes with torch's CUDA builds.
 
 How far apart tokens stand, heads or numbers belongs to the model and not to the batch: kernels are compiled for it, so
-that they know what they may read at once, and a launch has less to say (`learn/launch.py`).
+that they know what they may read at once, and a launch has less to say (`launch.py`).
 
 Shapes: T = tokens of the row, S = tokens of its calls, each counted whole, H = hidden width, F = feed-forward width,
 X = columns of queries, keys and values side by side, A and K = query and key-value heads, D = head width, E = half of
@@ -22,7 +22,7 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
-from jade.learn.launch import Kernel
+from jade.learn.layers.launch import Kernel
 
 TILE = 4096
 """Numbers that a program holds of each tensor: enough to keep the memory busy, few enough for the registers."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from jade.backbone.local_engine import Engine
-from jade.backbone.local_job import Job, Outcome, Ticket
-from jade.backbone.local_turns import OF_THIS_PROCESS
+from jade.backbone.local.engine import Engine
+from jade.backbone.local.job import Job, Outcome, Ticket
+from jade.backbone.local.turns import OF_THIS_PROCESS
 from jade.errors import BackboneFailed
 
 SETTLE_TURNS = 4

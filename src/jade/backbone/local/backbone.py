@@ -1,6 +1,6 @@
 """A language model in this process: continuous batching over slots, its own sampling, log-probs of what it sampled.
 
-- The same seed draws the same tokens whatever else is in the batch (up to floating-point noise); see local_sampling for
+- The same seed draws the same tokens whatever else is in the batch (up to floating-point noise); see sampling.py for
   what the log-probs are, and constrain for `Sampling.choices`.
 - The keys and values of a role's fixed prompt are computed once for each policy version.
 - An error of the model is a BackboneFailed for the requests it hit; the backbone lives on.
@@ -15,21 +15,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jade.backbone.local_threads import in_passing
+from jade.backbone.local.threads import in_passing
 
 # isort: split
 import torch
 from torch import Tensor
 
 from jade.backbone.chat import ChatFormat
-from jade.backbone.local_adapters import copy_weights
-from jade.backbone.local_collector import resume_collector, spare_collector
-from jade.backbone.local_driver import Driver, InlineDriver, ThreadDriver
-from jade.backbone.local_engine import Counts, Engine, Limits
-from jade.backbone.local_job import Job, Ticket
-from jade.backbone.local_lane import SlotPlan
-from jade.backbone.local_quiet import hushed
-from jade.backbone.local_runner import Runner
+from jade.backbone.local.adapters import copy_weights
+from jade.backbone.local.collector import resume_collector, spare_collector
+from jade.backbone.local.driver import Driver, InlineDriver, ThreadDriver
+from jade.backbone.local.engine import Counts, Engine, Limits
+from jade.backbone.local.job import Job, Ticket
+from jade.backbone.local.lane import SlotPlan
+from jade.backbone.local.quiet import hushed
+from jade.backbone.local.runner import Runner
 from jade.backbone.progress import Progress, terminal_progress
 from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig

@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from jade.learn.lean import ADAPTER, LeanAdapter
+from jade.learn.layers.lean import ADAPTER, LeanAdapter
 
 PRODUCTS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),

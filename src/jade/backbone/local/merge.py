@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from jade.backbone.local_quiet import hushed, peft_hushed
+from jade.backbone.local.quiet import hushed, peft_hushed
 
 MODEL_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json")
 

@@ -21,7 +21,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from jade.backbone.local_slots import sent
+from jade.backbone.local.slots import sent
 from jade.errors import BackboneFailed
 
 ATTENTION = "jade_slots"
@@ -110,7 +110,7 @@ class PackedLayout:
         return out_NHD
 
     def look(self, layer: int, q_NHD: Tensor, scale: float | None) -> Tensor:
-        from jade.backbone.local_attention_kernels import attend_prompts
+        from jade.backbone.local.attention_kernels import attend_prompts
 
         assert scale is not None
         return attend_prompts(q_NHD, self.kv[layer], self._bounds_3C, PIECE, scale)

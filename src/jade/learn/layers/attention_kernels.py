@@ -2,7 +2,7 @@
 """Attention inside the calls of a packed row, forward and backward, for calls that add few tokens to many.
 
 Tiles of kernels that are made for long sequences are of one head each, and a call's few tokens do not fill them. Here a
-tile holds all query heads of a key head. Which program does what was planned before (`learn/tiles.py`). Gradients are
+tile holds all query heads of a key head. Which program does what was planned before (`tiles.py`). Gradients are
 added up inside programs and written once: nothing is left to chance.
 
 Products are taken of numbers as wide as the inputs, and added up in float32; weights are rounded to the width of the
@@ -22,9 +22,9 @@ import triton  # type: ignore[import-not-found,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,unused-ignore]
 from torch import Tensor
 
-from jade.backbone.local_blocks import Blocks
-from jade.learn.launch import Kernel
-from jade.learn.tiles import NUMBERS, Tiles
+from jade.backbone.local.blocks import Blocks
+from jade.learn.layers.launch import Kernel
+from jade.learn.layers.tiles import NUMBERS, Tiles
 
 LEAST_WIDTH = 16
 """The narrowest product there is; narrower heads are filled up with zeros."""

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from jade.backbone.local_slots import Slots, sent
-from jade.backbone.local_turns import OF_THIS_PROCESS
+from jade.backbone.local.slots import Slots, sent
+from jade.backbone.local.turns import OF_THIS_PROCESS
 
 ROW_STEP = 64
 POSITION_STEP = 128
