@@ -98,13 +98,13 @@ def test_the_tables_say_what_was_measured(open_report: OpenReport) -> None:
 def test_every_picture_is_really_drawn_in_either_theme(open_report: OpenReport, scheme: str) -> None:
     page = open_report(scheme=scheme)
     images = page.locator("figure img")
-    expect(images).to_have_count(3)
+    expect(images).to_have_count(4)
     until(lambda: all(images.evaluate_all("all => all.map(img => img.complete)")))
     drawn = images.evaluate_all("all => all.map(img => [img.complete, img.naturalWidth, img.naturalHeight])")
     assert all(complete and width > 200 and height > 100 for complete, width, height in drawn)
     sources = page.locator("figure source").evaluate_all("all => all.map(source => source.srcset)")
     shown = images.evaluate_all("all => all.map(img => img.currentSrc)")
-    assert [image in sources for image in shown] == [scheme == "dark"] * 3
+    assert [image in sources for image in shown] == [scheme == "dark"] * 4
     paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert paper == (DARK_PAPER if scheme == "dark" else LIGHT_PAPER)
     assert all(text for text in images.evaluate_all("all => all.map(img => img.alt)"))
