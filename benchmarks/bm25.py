@@ -70,7 +70,7 @@ def _in_own_process(measure: str, data: Path, index: Path) -> dict[str, Any]:
 
 
 def build(data: Path, index: Path) -> dict[str, Any]:
-    from jade.cli.index import index_documents
+    from jade.api.documents import index_documents
     from jade.corpus.cut import Cutting
 
     report = index_documents([data / name for name in CORPORA], index, cutting=Cutting(row_words=WHOLE_ROWS))

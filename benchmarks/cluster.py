@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.config import BackboneConfig, Config, LearnConfig, SamplingConfig
 from jade.corpus.world import make_world, write_world
 from jade.engine.rollout import Job, rollout

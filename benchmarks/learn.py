@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.config import BackboneConfig, Config, LearnConfig
 from jade.corpus.world import make_world, write_world
 from jade.learn.learner import Learner

@@ -24,7 +24,8 @@ FLOORS = (
     ("engine",),
     ("reward.outcome", "reward.selection"),
     ("learn",),
-    ("evaluate", "serve", "cluster"),
+    ("evaluate", "serve", "cluster", "screen"),
+    ("api",),
     ("cli",),
     ("__main__",),
 )

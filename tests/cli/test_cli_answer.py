@@ -10,7 +10,7 @@ import pytest
 from answering_server import ONE_HOP, Server
 from cli_runs import jade
 
-from jade.cli.answer import print_answer
+from jade.screen.answer import print_answer
 from jade.types import Citation, Node, Observation, Passage, Question, Step, Trace
 
 

@@ -21,9 +21,9 @@ from answering_server import ONE_HOP, SERIAL, Call, Server, honest, serving
 from cli_runs import jade, jade_process, start
 from rich.console import Console
 
-from jade.cli.screen import inert, stoppable
-from jade.cli.tree import LiveTree
 from jade.engine.events import NodeOpened, NodeSolved, StepBegan, StepEnded
+from jade.screen.terminal import inert, stoppable
+from jade.screen.tree import LiveTree
 from jade.types import Answer, Generation, Node, Observation, Step
 from patience import PATIENCE_SECONDS, until
 

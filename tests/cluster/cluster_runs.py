@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from learn_runs import make_config, merge
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.config import Config
 from jade.corpus.world import make_world, write_world
 from jade.learn.monitor.journal import read_journal

@@ -16,7 +16,7 @@ from learn_builders import make_experience, make_transition
 from learn_runs import make_config
 from typer.testing import CliRunner
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.cli.main import app
 from jade.cluster.verl_export import question_of, question_row
 from jade.cluster.verl_rewards import RULES

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 from learn_builders import make_step, make_trace  # noqa: E402
 from learn_runs import make_config, merge  # noqa: E402
 
+from jade.api.documents import index_documents  # noqa: E402
 from jade.backbone.chat import ChatFormat  # noqa: E402
-from jade.cli.index import index_documents  # noqa: E402
 from jade.cluster.verl_export import Machines, export_verl  # noqa: E402
 from jade.cluster.verl_loop import StepOutput, at_step, check_version, outputs_of  # noqa: E402
 from jade.cluster.vllm import load_tokenizer  # noqa: E402

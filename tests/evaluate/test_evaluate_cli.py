@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from rich.console import Console
 from title_model import serving_titles
 from typer.testing import CliRunner, Result
 
 from jade.cli import evaluate, index, report
 from jade.corpus.world import make_world, write_world
 from jade.errors import ConfigError, DocumentError, IndexUnusable, JadeError, TraceUnreadable
-from jade.evaluate.run import Tally
-from jade.evaluate.store import Cell
 
 app = typer.Typer()
 for name, verb in (("eval", evaluate), ("report", report), ("index", index)):
@@ -93,17 +89,6 @@ def test_a_world_is_evaluated_and_reported(world: Path, model: str, tmp_path: Pa
     assert written.exit_code == 0, written.output
     assert str(tmp_path / "report/report.html") in written.output.replace("\n", "")
     assert "| Oracle |" in (tmp_path / "report/report.md").read_text()
-
-
-def test_on_a_terminal_a_bar_shows_the_running_f1_and_the_failures() -> None:
-    screen = StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-    with evaluate.Progress(console) as progress:
-        progress.hear(Cell("nq", "jade"), Tally(done=3, total=8, failed=1, f1=1.5))
-    drawn = screen.getvalue()
-    assert "nq/jade" in drawn
-    assert "3/8" in drawn
-    assert "F1  50.0  failed 1" in drawn
 
 
 def test_paraphrased_prompts_are_summed_up(world: Path, model: str, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kill_me import train
 from learn_runs import make_config, make_shared_model
 from safetensors.numpy import load_file
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.config import dump_config
 from jade.corpus.world import make_world, write_world
 from jade.learn.monitor.journal import read_journal

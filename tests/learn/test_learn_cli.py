@@ -10,7 +10,7 @@ from learn_runs import make_config
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
-from jade.cli.index import index_documents
+from jade.api.documents import index_documents
 from jade.cli.main import app
 from jade.config import dump_config
 from jade.corpus.world import make_world, write_world

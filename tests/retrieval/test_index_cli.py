@@ -194,19 +194,6 @@ def test_a_dense_index_stays_dense_until_told_otherwise(
     assert "was up to date" in run(docs, "--out", tmp_path / "index")
 
 
-def test_a_progress_bar_is_drawn_on_a_terminal() -> None:
-    from io import StringIO
-
-    from rich.console import Console
-
-    screen = StringIO()
-    with index_verb.progress_bar(Console(file=screen, force_terminal=True, width=100)) as show:
-        for done in range(1, 65):
-            show("reading files", done, 64)
-    assert "reading files" in screen.getvalue()
-    assert "64/64" in screen.getvalue()
-
-
 def test_the_verbs_import_nothing_heavy() -> None:
     heavy = {"numpy", "torch", "bm25s", "numba", "fastapi", "faiss", "pypdf", "httpx"}
     check = f"import sys, jade.cli.index, jade.cli.retrieve_server; print(sorted({heavy} & set(sys.modules)))"

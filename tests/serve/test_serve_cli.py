@@ -46,7 +46,7 @@ def model_app() -> FastAPI:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from jade.cli.index import index_documents
+    from jade.api.documents import index_documents
 
     folder = tmp_path_factory.mktemp("country")
     for page in PAGES:

@@ -20,16 +20,16 @@ def open_backbone(config: BackboneConfig) -> Backbone:
 
 
 def open_cast_backbones(
-    default: BackboneConfig, roles: Mapping[str, BackboneConfig]
+    default: BackboneConfig | Backbone, roles: Mapping[str, BackboneConfig]
 ) -> tuple[Backbone, dict[str, Backbone]]:
-    """The shared backbone and those of the roles that have their own.
+    """The shared backbone, unless it is open already, and those of the roles that have their own.
 
     Equal configs are one object. Configs that name the same model, device and dtype hold it in memory once, each with
     its own adapter; how that model runs (threads, batch, prompt length, inline) is taken from the first of them, the
     default coming before the roles.
     """
     opener = Opener()
-    shared = opener.open(default)
+    shared = opener.open(default) if isinstance(default, BackboneConfig) else default
     return shared, {role: opener.open(config) for role, config in roles.items()}
 
 

@@ -30,10 +30,10 @@ def command(
     """Ask the team a question over your documents."""
     import asyncio
 
-    from jade.cli.answer import print_answer
-    from jade.cli.screen import complain
     from jade.engine.case import failed_if_unsearched
     from jade.engine.record import append_traces
+    from jade.screen.answer import print_answer
+    from jade.screen.terminal import complain
 
     chosen = team_from(config, settings, index=index, model=model, effort=effort)
     worked = asyncio.run(_ask(_asked(question), chosen, chosen.seed if seed is None else seed, trace_file))
@@ -51,24 +51,23 @@ def command(
 
 
 def _asked(text: str) -> Question:
-    """The question, named after its text. Bytes of the command line that are no text are replaced."""
-    from hashlib import blake2b
-
+    """Bytes of the command line that are no text are replaced."""
+    from jade.engine.case import ask_for
     from jade.errors import ConfigError
 
-    raw = text.encode("utf-8", "surrogateescape").strip()
-    if not raw:
+    readable = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").strip()
+    if not readable:
         raise ConfigError('the question is empty; ask e.g. `jade ask "Who founded Ashford?" --index DIR`')
-    return Question(blake2b(raw, digest_size=6).hexdigest(), raw.decode("utf-8", "replace"))
+    return ask_for(readable)
 
 
 async def _ask(question: Question, config: Config, seed: int, trace_file: Path) -> Trace:
     from contextlib import AsyncExitStack
 
-    from jade.cli.screen import open_screen, stoppable
-    from jade.cli.tree import LiveTree
     from jade.engine.effort import effort_of
     from jade.engine.solve import solve
+    from jade.screen.terminal import open_screen, stoppable
+    from jade.screen.tree import LiveTree
     from jade.team.crew import open_crew
 
     async with AsyncExitStack() as stack:

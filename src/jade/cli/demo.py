@@ -30,7 +30,7 @@ def command(
     """Make a small world, index it and ask the team three questions."""
     import asyncio
 
-    from jade.cli.index import index_documents
+    from jade.api.documents import index_documents
     from jade.corpus.world import check_place, make_world, write_world
 
     world_folder, index = out / "world", out / "index"
@@ -47,11 +47,11 @@ def command(
 
 
 async def _ask_all(questions: Sequence[Question], config: Config, index: Path, traces: Path) -> None:
-    from jade.cli.screen import open_screen
-    from jade.cli.tree import LiveTree
     from jade.engine.effort import effort_of
     from jade.engine.record import append_traces
     from jade.engine.solve import solve
+    from jade.screen.terminal import open_screen
+    from jade.screen.tree import LiveTree
     from jade.team.crew import open_crew
 
     async with open_crew(config) as crew:
@@ -65,9 +65,9 @@ async def _ask_all(questions: Sequence[Question], config: Config, index: Path, t
 
 
 def _show(trace: Trace) -> None:
-    from jade.cli.answer import print_answer
-    from jade.cli.screen import foreign, open_screen
     from jade.reward.metrics import f1
+    from jade.screen.answer import print_answer
+    from jade.screen.terminal import foreign, open_screen
 
     print_answer(trace)
     right = f1(trace.answer, trace.question.answers) > 0.5
@@ -76,7 +76,7 @@ def _show(trace: Trace) -> None:
 
 
 def _say(command: str, remark: str) -> None:
-    from jade.cli.screen import foreign, open_screen
+    from jade.screen.terminal import foreign, open_screen
 
     console = open_screen()
     console.print()

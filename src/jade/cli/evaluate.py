@@ -13,10 +13,8 @@ from jade.cli.options import ConfigFile, Index, Model, Overrides, team_from
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
-    from jade.evaluate.run import Session, Tally
-    from jade.evaluate.store import Cell
+    from jade.evaluate.run import Session
 
 SEVEN = "nq,popqa,ambigqa,hotpotqa,2wiki,musique,bamboogle"
 TABLE = "no-retrieval,vanilla-rag,rrr,bgm,mmoa-rag,adaptive-rag,search-r1,mao-arag,executors-only,jade"
@@ -43,12 +41,11 @@ def command(
     settings: Overrides = None,
 ) -> None:
     """Measure teams on benchmarks. Killed and started again, it goes on where it was."""
-    import asyncio
-
     from rich.console import Console
 
-    from jade.cli.screen import saying_what_is_kept
-    from jade.evaluate.run import Request, evaluate
+    from jade.api.measuring import run_request
+    from jade.evaluate.run import Request
+    from jade.screen.terminal import saying_what_is_kept
 
     numbers = [
         f"{name}={value}" for name, value in (("seed", seed), ("eval.concurrency", concurrency)) if value is not None
@@ -61,8 +58,8 @@ def command(
     ]
     for chosen, folder in runs:
         request = Request(_names(benchmark, SEVEN), _names(method, TABLE), folder, data, split, limit, prompt_variants)
-        with saying_what_is_kept(folder, "the same command"), Progress(console) as progress:
-            session = asyncio.run(evaluate(request, chosen, listen=progress.hear))
+        with saying_what_is_kept(folder, "the same command"):
+            session = run_request(request, chosen, console)
         print_session(session, folder, console)
 
 
@@ -76,42 +73,6 @@ def _names(given: str, everything: str) -> tuple[str, ...]:
     """The names in a list by commas, in which `all` stands for all of them."""
     names = (everything if name.strip() == "all" else name for name in given.split(","))
     return tuple(name.strip() for name in ",".join(names).split(",") if name.strip())
-
-
-class Progress:
-    """A bar for each cell with its running F1; where nobody watches, a line when a cell is done."""
-
-    def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bars
-
-        self._console = console
-        self._bars = Bars(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("F1 {task.fields[f1]:5.1f}  failed {task.fields[failed]}"),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._tasks: dict[Cell, TaskID] = {}
-
-    def __enter__(self) -> Progress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bars.stop()
-
-    def hear(self, cell: Cell, tally: Tally) -> None:
-        if cell not in self._tasks:
-            self._tasks[cell] = self._bars.add_task(str(cell), total=tally.total, f1=0.0, failed=0)
-        f1 = 100 * tally.mean_f1
-        self._bars.update(self._tasks[cell], completed=tally.done, f1=f1, failed=tally.failed)
-        if tally.done == tally.total and not self._console.is_terminal:
-            line = f"{cell}: {tally.total} questions, F1 {f1:.1f}, failed {tally.failed}"
-            self._console.print(line, markup=False, highlight=False)
 
 
 def print_session(session: Session, out: Path, console: Console) -> None:

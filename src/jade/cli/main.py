@@ -33,8 +33,8 @@ try:
         warmstart,
         world,
     )
-    from jade.cli.screen import complain, print_what_can_be_printed
     from jade.errors import JadeError
+    from jade.screen.terminal import complain, print_what_can_be_printed
 except KeyboardInterrupt:  # stopped before it began: as quiet as later
     sys.exit(130)
 

@@ -34,9 +34,9 @@ def config_from(
     """The config file, then the named options, then --set: the later wins."""
     from jade.config import load_config  # building the schema takes longer than `jade --help` should
 
-    named = [("retrieval.index", index), ("backbone.model", model), ("reward.effort", effort)]
-    given = [f"{field}={_quoted(value)}" for field, value in named if value is not None]
-    return load_config(path, [*given, *(overrides or [])])
+    named = {"retrieval.index": index, "backbone.model": model, "reward.effort": effort}
+    given = {name: value for name, value in named.items() if value is not None}
+    return load_config(path, overrides or (), values=given)
 
 
 def team_from(
@@ -54,8 +54,3 @@ def team_from(
 
     config = config_from(path, overrides, index=index, model=model, effort=effort)
     return as_trained(config, may_be_asked=may_be_asked)
-
-
-def _quoted(value: str) -> str:
-    """A string that TOML reads back as itself, whatever is in it."""
-    return "'" + value + "'" if "'" not in value else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

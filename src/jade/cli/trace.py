@@ -26,9 +26,9 @@ def show(
     ] = False,
 ) -> None:
     """Print each trace as a tree: roles, outputs, tokens and time."""
-    from jade.cli.answer import print_answer
     from jade.engine.record import read_traces
     from jade.errors import TraceUnreadable
+    from jade.screen.answer import print_answer
 
     shown = 0
     for trace in read_traces(file):

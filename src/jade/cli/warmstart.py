@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from jade.cli.options import Overrides, config_from
-from jade.cli.train import RESUMED, Minutes, Resume, RunFolder, folder_for
+from jade.cli.train import RESUMED, Minutes, Resume, RunFolder
+
+if TYPE_CHECKING:
+    from jade.config import Config
 
 
 def command(
@@ -22,10 +26,8 @@ def command(
     """Teach every role from gold data before it learns by itself."""
     from rich.console import Console
 
-    from jade.cli.screen import saying_what_is_kept
-    from jade.learn.monitor.show import watch
-    from jade.learn.open import say_if_new
-    from jade.learn.warmstart.run import make_examples, run_warmstart
+    from jade.api.training import folder_for, warm_start
+    from jade.screen.terminal import saying_what_is_kept
 
     console = Console(stderr=True)
     chosen, folder = config_from(config, settings), out or folder_for(config)
@@ -33,13 +35,19 @@ def command(
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    if resume:
-        say_if_new(folder, say)
-    if examples_only:
-        with saying_what_is_kept(folder, RESUMED):
-            say(f"examples are in {make_examples(chosen, folder, say, resume=resume)}")
-        return
-    with saying_what_is_kept(folder, RESUMED), watch(console) as spectator:
-        model = run_warmstart(chosen, folder, spectator, say, resume=resume, minutes=minutes)
+    with saying_what_is_kept(folder, RESUMED):
+        if examples_only:
+            say(f"examples are in {write_examples(chosen, folder, say, resume)}")
+            return
+        model = warm_start(chosen, folder, resume=resume, minutes=minutes)
     if model is not None:
         say(f"the warm-started policy is in {model}: set backbone.{model.name} to it")
+
+
+def write_examples(config: Config, folder: Path, say: Callable[[str], None], resume: bool) -> Path:
+    from jade.learn.open import say_if_new
+    from jade.learn.warmstart.run import make_examples
+
+    if resume:
+        say_if_new(folder, say)
+    return make_examples(config, folder, say, resume=resume)

@@ -15,15 +15,10 @@ def command(
     seed: Annotated[int, typer.Option(help="The same seed gives the same world.")] = 0,
 ) -> None:
     """Make a fictional country: pages to search and questions with known answers."""
-    from jade.corpus.world import check_place, check_world, make_world, write_world
+    from jade.api.worlds import world as write
     from jade.corpus.world.questions import MIX
-    from jade.errors import JadeError
 
-    check_place(out)
-    world = make_world(pages, questions, seed)
-    if complaints := check_world(world):
-        raise JadeError(f"the world of seed {seed} is unsound: {complaints[0]}; please report it")
-    write_world(world, out)
+    world = write(out, pages=pages, questions=questions, seed=seed)
     typer.echo(f"{world.country}: {len(world.pages)} pages, {len(world.questions)} questions in {out}")
     for kind in MIX:
         examples = [question.text for question in world.questions if question.metadata["kind"] == kind][:1]

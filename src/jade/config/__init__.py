@@ -11,7 +11,7 @@ from jade.config.cluster import ClusterConfig
 from jade.config.dump import dump_config
 from jade.config.evaluate import EvalConfig
 from jade.config.learn import CreditConfig, GuardConfig, LearnConfig, PolicyConfig, PPOConfig
-from jade.config.load import load_config
+from jade.config.load import change_config, load_config
 from jade.config.retrieval import RetrievalConfig
 from jade.config.reward import RewardConfig
 from jade.config.schema import Config
@@ -41,6 +41,7 @@ __all__ = [
     "TeamConfig",
     "VllmConfig",
     "WarmstartConfig",
+    "change_config",
     "dump_config",
     "load_config",
 ]

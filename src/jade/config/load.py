@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -14,11 +14,28 @@ from jade.config.schema import Config
 from jade.errors import ConfigError
 
 
-def load_config(path: Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Read a TOML file, apply `section.field=value` overrides, check everything once."""
+def load_config(
+    path: Path | None = None, overrides: Sequence[str] = (), *, values: Mapping[str, Any] | None = None
+) -> Config:
+    """Read a TOML file, put in values by their dotted names, apply `section.field=value` overrides, check everything
+    once: the later wins."""
     data = _read(path) if path else {}
+    for name, value in (values or {}).items():
+        _place(data, name, value, repr(name))
     for override in overrides:
         _apply(data, override)
+    return _checked(data, path)
+
+
+def change_config(config: Config, values: Mapping[str, Any]) -> Config:
+    """The config with other values, by their dotted names; what was never set stays unset."""
+    data = config.model_dump(exclude_unset=True)
+    for name, value in values.items():
+        _place(data, name, value, repr(name))
+    return _checked(data, None)
+
+
+def _checked(data: dict[str, Any], path: Path | None) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
@@ -38,12 +55,18 @@ def _apply(data: dict[str, Any], override: str) -> None:
     name, separator, text = override.partition("=")
     if not separator or not name.strip():
         raise ConfigError(f"override {override!r} is not of the form section.field=value")
-    *sections, field = names = name.strip().split(".")
+    value = _value(text.strip(), _wants_text(name.strip().split(".")))
+    _place(data, name.strip(), value, f"override {override!r}")
+
+
+def _place(data: dict[str, Any], name: str, value: Any, said: str) -> None:
+    """Set what has a dotted name; `said` is how its user called it."""
+    *sections, field = name.split(".")
     for section in sections:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
-            raise ConfigError(f"override {override!r}: {section} is not a section")
-    data[field] = _value(text.strip(), _wants_text(names))
+            raise ConfigError(f"{said}: {section} is not a section")
+    data[field] = value
 
 
 def _value(text: str, as_text: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 
 from jade.engine.budget import Account, has_failed
 from jade.engine.cite import Evidence, cite, is_supported
@@ -47,6 +48,12 @@ class Case:
             effort=self.effort,
             supported=is_supported(answer, citations),
         )
+
+
+def ask_for(text: str, context: Sequence[str] = ()) -> Question:
+    """A question under an id that follows from its words, so that the same seed gives the same draws."""
+    words = "\n".join([*context, text]).encode("utf-8", "surrogatepass")
+    return Question(blake2b(words, digest_size=6).hexdigest(), text, context=tuple(context))
 
 
 def trace_id(question: Question, seed: int) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from secrets import token_hex
 
 from jade.config import RewardConfig, SamplingConfig, ServeConfig
-from jade.engine.case import failed_if_unsearched
+from jade.engine.case import ask_for, failed_if_unsearched
 from jade.engine.events import Listener, silent
 from jade.engine.solve import solve
 from jade.serve.problems import Problem
@@ -34,9 +33,7 @@ class Request:
     top_p: float | None = None
 
     def question(self) -> Question:
-        """The question under an id that follows from its words, so that the same seed gives the same draws."""
-        words = "\n".join([*self.context, self.text]).encode("utf-8", "surrogatepass")
-        return Question(blake2b(words, digest_size=6).hexdigest(), self.text, context=self.context)
+        return ask_for(self.text, self.context)
 
 
 def forget(trace: Trace) -> None:

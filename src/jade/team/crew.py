@@ -44,12 +44,12 @@ class Crew:
     k: int = 5
 
 
-def open_cast(config: Config) -> Cast:
-    """The backbones that a config names."""
+def open_cast(config: Config, shared: Backbone | None = None) -> Cast:
+    """The backbones that a config names; `shared` stands in the place of the one that most roles share."""
     from jade.backbone.open import open_cast_backbones
 
     only_priced = frozenset(code for code, own in config.roles.items() if own.only_priced)
-    return Cast(*open_cast_backbones(config.backbone, config.roles), only_priced)
+    return Cast(*open_cast_backbones(shared or config.backbone, config.roles), only_priced)
 
 
 def check_own_backbones(team: Team, roles: Mapping[str, BackboneConfig]) -> None:
@@ -61,15 +61,18 @@ def check_own_backbones(team: Team, roles: Mapping[str, BackboneConfig]) -> None
 
 
 @asynccontextmanager
-async def open_crew(config: Config) -> AsyncIterator[Crew]:
-    """Open all that a config names, and close it again whatever happens."""
+async def open_crew(
+    config: Config, *, backbone: Backbone | None = None, retriever: Retriever | None = None
+) -> AsyncIterator[Crew]:
+    """Open all that a config names, and close it again whatever happens. A backbone or a retriever that is given
+    stands in the place of the config's."""
     from jade.retrieval.open import open_retriever
 
     team = build_team(config.team)
     check_own_backbones(team, config.roles)
     async with AsyncExitStack() as stack:
-        retriever = open_retriever(config.retrieval)
+        retriever = retriever or open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)
-        cast = open_cast(config)
+        cast = open_cast(config, backbone)
         stack.push_async_callback(cast.close)
         yield Crew(team, cast, retriever, config.budget, config.sampling, config.retrieval.k)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.text import Text
 
-from jade.cli.screen import foreign, open_screen
-from jade.cli.tree import clip, render_trace
 from jade.engine.budget import has_failed
+from jade.screen.terminal import foreign, open_screen
+from jade.screen.tree import clip, render_trace
 from jade.types import Citation, Trace
 
 

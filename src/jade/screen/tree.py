@@ -14,8 +14,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 from rich.tree import Tree
 
-from jade.cli.screen import foreign
 from jade.engine.events import Event, NodeOpened, NodeSolved, StepBegan, StepEnded
+from jade.screen.terminal import foreign
 from jade.types import (
     Action,
     Answer,
