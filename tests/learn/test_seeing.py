@@ -137,8 +137,17 @@ def test_a_journal_is_cut_back_to_where_a_checkpoint_was(tmp_path: Path) -> None
 
 
 def test_a_line_that_was_cut_off_in_writing_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"kind": "iteration", "iteration": 1}\n{"kind": "itera')
-    assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
+    for cut_off in ('{"kind": "itera', '{"kind": "guard", "detail": "…'):
+        text = '{"kind": "iteration", "iteration": 1}\n' + cut_off
+        (tmp_path / "metrics.jsonl").write_bytes(text.encode()[:-1])  # the last character is half there
+        assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
+
+
+def test_a_failure_that_said_something_with_an_odd_line_end_does_not_end_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("guard", 1, {"detail": "the server said: one\u2028two\x85three"})
+    journal.write("iteration", 2, {"reward": 0.5})
+    assert [row["kind"] for row in read_journal(tmp_path)] == ["guard", "iteration"]
 
 
 def test_a_folder_that_is_no_run_and_a_damaged_journal_are_named(tmp_path: Path) -> None:
