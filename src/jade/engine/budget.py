@@ -171,7 +171,7 @@ class Pool:
         self._call_next()
 
     def _call_next(self) -> None:
-        # Branches are cancelled together and wake one by one: whoever was cancelled may still stand among those waiting.
+        # Branches are cancelled together and wake one by one: a cancelled one may still stand among those waiting.
         waiting = [place for place, turn in self._waiting.items() if not turn.cancelled()]
         if self._num_busy == 0 and waiting:
             self._num_busy += 1

@@ -65,7 +65,7 @@ def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, An
     """The lines of a run's journal; one that was cut off in writing is passed over."""
     path = folder / NAME
     try:
-        # As bytes: what a failure said may hold other characters that end a line, and the last may be cut off within one.
+        # As bytes: what a failure said may hold other line ends, and the last line may be cut off within a character.
         *lines, _ = path.read_bytes().split(b"\n")
     except OSError as error:
         raise TraceUnreadable(f"{folder} is not a training run: {path}: {error.strerror or error}") from None
