@@ -104,6 +104,8 @@ REFUSED = [
     ('learn.role_temperature={"P" = 0.5}', r"learn\.role_temperature"),
     ('learn.ppo.role_entropy={"P" = 0.1}', r"learn\.ppo\.role_entropy"),
     ('learn.ppo.role_weight={"P" = 0.1}', r"learn\.ppo\.role_weight"),
+    ('learn.ppo.decay="linear"', r"learn\.ppo\.decay: 'linear'"),
+    ("learn.balance=true", r"learn\.balance"),
 ]
 
 

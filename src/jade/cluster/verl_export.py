@@ -256,6 +256,10 @@ def _check_settings(config: Config) -> None:
         raise ConfigError("learn.ppo.role_entropy: verl has one entropy bonus for all calls; leave it out")
     if learn.ppo.role_weight:
         raise ConfigError("learn.ppo.role_weight: verl weighs all calls alike; leave it out")
+    if learn.ppo.decay != "none":
+        raise ConfigError(f"learn.ppo.decay: {learn.ppo.decay!r} has no form in verl; set none")
+    if learn.balance:
+        raise ConfigError("learn.balance: verl draws from all questions alike; leave it out, or even the files out")
     if config.roles:
         raise ConfigError(f"roles.{min(config.roles)}: in verl all roles share the model that is trained; leave it out")
     if config.backbone.adapter is not None:
