@@ -318,6 +318,14 @@ def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
     assert not is_control([learned])
 
 
+def test_runs_whose_folders_have_the_same_name_are_both_drawn(tmp_path: Path) -> None:
+    runs = [tmp_path / where / "ppo" for where in ("a", "b")]
+    for run in runs:
+        Journal(run).write("iteration", 1, FIGURES | {"step_reward": 0.1, "learning_rate": 1e-3})
+    picture = plot_runs(runs, tmp_path / "plots")[1].read_text()
+    assert all(picture.count(f"stroke: {colour}") >= 4 for colour in ("#1f77b4", "#ff7f0e"))
+
+
 def test_a_run_without_an_iteration_has_nothing_to_draw(tmp_path: Path) -> None:
     Journal(tmp_path)
     with pytest.raises(TraceUnreadable, match="nothing to draw"):
