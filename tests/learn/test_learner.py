@@ -268,6 +268,16 @@ def test_a_divergence_from_the_start_is_priced(tiny_model: Path) -> None:
     assert learner.update(experience, iteration=1, seed=0)["reference_kl"] > 1e-5
 
 
+def test_a_reference_has_no_critic_to_hold_and_to_run(tiny_model: Path) -> None:
+    settings = SETTINGS | {"policy": {"critic": "separate"}, "ppo": {"learning_rate": 1e-3, "kl_weight": 0.1}}
+    learner = make_learner(tiny_model, settings)
+    assert learner.reference is not None
+    assert sum(p.numel() for p in learner.reference.parameters()) == sum(
+        p.numel() for p in learner.policy.model.parameters()
+    )
+    assert learner.update(as_sampled(learner, make_mixed()), iteration=0, seed=0)["reference_kl"] >= 0.0
+
+
 def test_a_warm_up_raises_the_step_size_iteration_by_iteration(tiny_model: Path) -> None:
     learner = make_learner(tiny_model, {"ppo": {"learning_rate": 1.0, "warmup": 4, "critic_learning_rate": 0.0}})
     learner.scale = 0.0

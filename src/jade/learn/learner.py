@@ -284,7 +284,9 @@ class Learner:
 
 
 def _frozen_copy(policy: Policy) -> Policy:
+    """The policy as it is now. Its critic is left out: nobody asks a reference what it expects to earn."""
     reference = copy.deepcopy(policy).eval()
+    reference.drop_critic()
     return reference.requires_grad_(False)
 
 
