@@ -121,8 +121,8 @@ class Watched(Learner):
 
     gradients: tuple[list[torch.Tensor], ...] = ()
 
-    def _gather(self, *args: Any) -> torch.Tensor:
-        loss = super()._gather(*args)
+    def _accumulate(self, *args: Any) -> torch.Tensor:
+        loss = super()._accumulate(*args)
         weights = [weight for _, weight in trained_parameters(self.policy)]
         self.gradients += ([torch.zeros_like(w) if w.grad is None else w.grad.clone() for w in weights],)
         return loss
@@ -304,10 +304,10 @@ class Breaking(Learner):
     num_gathered = 0
     after_first: tuple[torch.Tensor, ...] = ()
 
-    def _gather(self, *args: Any) -> torch.Tensor:
+    def _accumulate(self, *args: Any) -> torch.Tensor:
         if self.num_gathered == 1:
             self.after_first = tuple(weights_of(self))
-        loss = super()._gather(*args)
+        loss = super()._accumulate(*args)
         self.num_gathered += 1
         if self.num_gathered == 2:
             _, weight = next(self.policy.policy_parameters())
