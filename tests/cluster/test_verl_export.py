@@ -63,6 +63,20 @@ def test_everything_that_verl_needs_is_written(tiny_model: Path, settings: dict[
     assert "lr: 0.001\n" in text
 
 
+def test_what_the_agent_loop_reads_is_found_from_any_folder(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray starts the loop's processes wherever it likes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "answerer.md").write_text("Answer in one word.")
+    (tmp_path / "roles.py").write_text("def register(team):\n    pass\n")
+    own = ("team.prompts=prompts", "team.extensions=['roles.py']")
+    team = load_config(export(tiny_model, settings, tmp_path, *own) / "config.toml").team
+    assert team.prompts == tmp_path / "prompts"
+    assert team.extensions == (str(tmp_path / "roles.py"),)
+
+
 def test_questions_survive_the_way_to_verl(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
     out = export(tiny_model, settings, tmp_path)
     rows = parquet.read_table(out / "train.parquet").to_pylist()
@@ -90,6 +104,8 @@ REFUSED = [
     ('learn.role_temperature={"P" = 0.5}', r"learn\.role_temperature"),
     ('learn.ppo.role_entropy={"P" = 0.1}', r"learn\.ppo\.role_entropy"),
     ('learn.ppo.role_weight={"P" = 0.1}', r"learn\.ppo\.role_weight"),
+    ('learn.ppo.decay="linear"', r"learn\.ppo\.decay: 'linear'"),
+    ("learn.balance=true", r"learn\.balance"),
 ]
 
 

@@ -70,6 +70,18 @@ def test_a_journal_that_was_cut_back_is_read_on_from_there_and_a_half_written_li
     assert recorder.seen == [("dev", 2, {"reward": 0.5})]
 
 
+def test_a_journal_that_was_cut_back_and_has_grown_again_is_read_on_from_its_next_line(tmp_path: Path) -> None:
+    """By learners that were started again and were quicker than the look."""
+    journal, recorder = Journal(tmp_path), Recorder()
+    journal.write("iteration", 1, {"reward": 0.1})
+    reader = Reader(journal.path)
+    journal.cut_back(0)
+    journal.write("iteration", 1, {"reward": 0.1, "outcome": 0.25})
+    journal.write("iteration", 2, {"reward": 0.2})
+    reader.show(recorder, 3)
+    assert recorder.seen == [("iteration", 2, 3, {"reward": 0.2})]
+
+
 @pytest.mark.parametrize(("option", "value"), [("--workers", "2"), ("--address", "host:6379")])
 def test_options_of_a_cluster_need_a_backend(tmp_path: Path, option: str, value: str) -> None:
     config = tmp_path / "run.toml"

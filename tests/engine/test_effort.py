@@ -10,7 +10,7 @@ from engine_builders import ROOT_QUESTION, by_question, crew, plan, script
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config, RewardConfig, dump_config, load_config
-from jade.engine.effort import USUAL_DIAL, draw_prices, effort_of, prices_at
+from jade.engine.effort import USUAL_DIAL, across, draw_prices, effort_of, prices_at
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.types import Effort
@@ -50,6 +50,11 @@ def test_more_effort_never_costs_more() -> None:
     assert prices[0] == Effort(0.3, 0.3)
     assert prices[-1] == Effort(0.0, 0.0)
     assert all(one.alpha >= other.alpha for one, other in pairwise(prices))
+
+
+def test_the_other_side_of_the_dial_never_pays_for_turns() -> None:
+    """Of a dial with three decimals the end is rounded up; what lies across it read `-0.00`."""
+    assert str(across(Effort(0.13, 0.0), 0.126)) == str(Effort(0.0, 0.13))
 
 
 def test_every_effort_lies_within_what_training_draws() -> None:

@@ -267,6 +267,18 @@ async def test_cancelling_a_question_ends_all_its_work_at_once() -> None:
     assert not [event for event in ended if isinstance(event, StepEnded) and event.step.role == "AG"]
 
 
+async def test_cancelling_a_question_whose_children_wait_for_each_others_budget_is_not_swallowed() -> None:
+    """The rounds suffice for one child; the two others wait for what it leaves."""
+    voice = Endless(1)
+    task = asyncio.create_task(solve(ROOT_QUESTION, crew(voice, rounds=2)))
+    await asyncio.wait_for(voice.all_waiting.wait(), timeout=PATIENCE_SECONDS)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, timeout=PATIENCE_SECONDS)
+    assert (voice.waiting, voice.cancelled) == (1, 1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_an_interrupt_from_the_keyboard_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
         await solve(ROOT_QUESTION, crew(Failing("P", error=KeyboardInterrupt())))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jade.corpus.questions import supporting_titles
 from jade.errors import ConfigError, DocumentError
 from jade.evaluate.benchmarks import (
     BENCHMARKS,
@@ -18,7 +19,6 @@ from jade.evaluate.benchmarks import (
     find_benchmark,
     load_questions,
     read_questions,
-    supporting_titles,
 )
 from jade.learn.questions import read_question_file
 from jade.learn.warmstart.gold import lesson_of

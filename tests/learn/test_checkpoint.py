@@ -68,6 +68,18 @@ def test_the_last_few_and_the_best_are_kept(tiny_model: Path, tmp_path: Path) ->
     assert [iteration_of(place) for place in checkpoints.all()] == [1, 4, 5]
 
 
+def test_the_best_of_a_point_that_a_rollback_goes_back_to_is_still_there(tiny_model: Path, tmp_path: Path) -> None:
+    """At 2 there was a new best, which the rollback takes back with all that came after 1."""
+    learner, checkpoints = make_learner(tiny_model), Checkpoints(tmp_path, keep=2)
+    for iteration, best in ((0, 0), (1, 0), (2, 2)):
+        checkpoints.save(learner.policy, learner.optimiser, Progress(iteration, best_iteration=best))
+    goal = checkpoints.newest(before=2)
+    assert goal is not None
+    restored = checkpoints.load(goal, learner.policy, learner.optimiser)
+    checkpoints.drop_after(restored.iteration)
+    assert checkpoints.place(restored.best_iteration) in checkpoints.all()
+
+
 def test_what_was_cut_off_in_writing_does_not_count(tiny_model: Path, tmp_path: Path) -> None:
     learner, checkpoints = make_learner(tiny_model), Checkpoints(tmp_path)
     checkpoints.save(learner.policy, learner.optimiser, Progress(1))

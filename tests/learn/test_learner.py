@@ -121,8 +121,8 @@ class Watched(Learner):
 
     gradients: tuple[list[torch.Tensor], ...] = ()
 
-    def _gather(self, *args: Any) -> torch.Tensor:
-        loss = super()._gather(*args)
+    def _accumulate(self, *args: Any) -> torch.Tensor:
+        loss = super()._accumulate(*args)
         weights = [weight for _, weight in trained_parameters(self.policy)]
         self.gradients += ([torch.zeros_like(w) if w.grad is None else w.grad.clone() for w in weights],)
         return loss
@@ -268,6 +268,16 @@ def test_a_divergence_from_the_start_is_priced(tiny_model: Path) -> None:
     assert learner.update(experience, iteration=1, seed=0)["reference_kl"] > 1e-5
 
 
+def test_a_reference_has_no_critic_to_hold_and_to_run(tiny_model: Path) -> None:
+    settings = SETTINGS | {"policy": {"critic": "separate"}, "ppo": {"learning_rate": 1e-3, "kl_weight": 0.1}}
+    learner = make_learner(tiny_model, settings)
+    assert learner.reference is not None
+    assert sum(p.numel() for p in learner.reference.parameters()) == sum(
+        p.numel() for p in learner.policy.model.parameters()
+    )
+    assert learner.update(as_sampled(learner, make_mixed()), iteration=0, seed=0)["reference_kl"] >= 0.0
+
+
 def test_a_warm_up_raises_the_step_size_iteration_by_iteration(tiny_model: Path) -> None:
     learner = make_learner(tiny_model, {"ppo": {"learning_rate": 1.0, "warmup": 4, "critic_learning_rate": 0.0}})
     learner.scale = 0.0
@@ -294,10 +304,10 @@ class Breaking(Learner):
     num_gathered = 0
     after_first: tuple[torch.Tensor, ...] = ()
 
-    def _gather(self, *args: Any) -> torch.Tensor:
+    def _accumulate(self, *args: Any) -> torch.Tensor:
         if self.num_gathered == 1:
             self.after_first = tuple(weights_of(self))
-        loss = super()._gather(*args)
+        loss = super()._accumulate(*args)
         self.num_gathered += 1
         if self.num_gathered == 2:
             _, weight = next(self.policy.policy_parameters())

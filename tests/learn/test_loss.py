@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jade.config import PPOConfig
-from jade.learn.credit.base import gae
+from jade.learn.credit.base import gae, on_last
 from jade.learn.loss import Now, Old, explained_variance, ppo_loss, reference_kl, sum_by_role, token_weights
 
 TORCHRL = json.loads((Path(__file__).parent / "torchrl_reference.json").read_text())
@@ -148,6 +148,14 @@ def test_explained_variance_is_one_for_a_perfect_critic_and_zero_for_one_that_kn
     assert explained_variance(returns, returns) == 1.0
     assert explained_variance(torch.full((4,), 0.4), returns) == pytest.approx(0.0, abs=1e-6)
     assert explained_variance(torch.zeros(4), torch.ones(4)) == 0.0
+
+
+def test_returns_that_differ_by_rounding_alone_leave_nothing_to_explain() -> None:
+    """As where all questions of an iteration earned the same, or a role was called once."""
+    values = np.random.default_rng(0).normal(size=20)
+    returns = gae(on_last(0.3, 20), values, gamma=1.0, lam=1.0) + values
+    assert returns.var() > 0
+    assert explained_variance(torch.from_numpy(values), torch.from_numpy(returns)) == 0.0
 
 
 calls = st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["P", "QR", "AG"])), min_size=1, max_size=8)

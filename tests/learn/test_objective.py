@@ -201,7 +201,7 @@ def test_the_gradient_of_a_step_is_the_finite_difference_of_the_objective(
     pieces = list(learner._pieces(experience, rows))
     tally = Tally(["AG", "P"], learner.policy.device)
     tally.begin_step()
-    loss = float(learner._gather(experience, rows, pieces, before, credit, tally))
+    loss = float(learner._accumulate(experience, rows, pieces, before, credit, tally))
     gradients = {name: gradient_of(weight) for name, weight in trained_parameters(learner.policy)}
     assert (len(pieces) > 1) == ("tokens_per_batch" in policy)
 

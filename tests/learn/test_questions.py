@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from jade.config import load_config
+from jade.corpus.questions import supporting_titles
 from jade.errors import ConfigError, DocumentError
+from jade.evaluate.benchmarks import read_questions
 from jade.learn.questions import is_in_part, read_question_file, read_question_files
+from jade.reward.metrics import f1
 from jade.types import Question
 
 HALVES = ((0.0, 0.5), (0.5, 1.0))
@@ -39,10 +42,10 @@ def test_a_part_that_runs_backwards_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"golden_answers": "Ada"}, "'golden_answers' is not a list but 'Ada'"),
+        ({"golden_answers": "Ada"}, "'golden_answers' is not a list of texts but 'Ada'"),
         ({"golden_answers": []}, "'golden_answers' is empty"),
         ({"golden_answers": [" "]}, "'golden_answers' is empty"),
-        ({"question": " "}, "'question' is empty"),
+        ({"question": " "}, "'question' is not a text but ' '"),
         ({"metadata": "hops"}, "'metadata' is not a JSON object but str"),
     ],
 )
@@ -53,6 +56,19 @@ def test_a_question_that_nothing_could_be_learned_from_is_refused_by_its_line(
     path.write_text(json.dumps({"id": 1, "question": "Who wrote Emma?", "golden_answers": ["Ada"]} | fields))
     with pytest.raises(DocumentError, match=rf"own\.jsonl:1: {complaint}"):
         read_question_file(path)
+
+
+def test_what_is_learned_from_is_read_as_what_is_measured_on(tmp_path: Path) -> None:
+    """A blank gold answer was right for an article alone, a reading context stood in every trace that was written, and
+    evidence that is named by supporting facts was none to keep apart from tests."""
+    path = tmp_path / "own.jsonl"
+    facts = {"supporting_facts": {"title": ["Emma", "Emma"]}, "context": {"title": ["Emma"]}}
+    row = {"id": 1, "question": " Who wrote Emma? ", "golden_answers": [" Ada ", ""], "metadata": facts}
+    path.write_text(json.dumps(row))
+    (learned,), (measured,) = read_question_file(path), read_questions(path, "own")
+    assert learned == measured
+    assert f1("the", learned.answers) == 0.0
+    assert supporting_titles(learned) == ("Emma",)
 
 
 def test_a_part_without_a_question_is_refused_by_its_file(tmp_path: Path) -> None:

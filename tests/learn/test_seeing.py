@@ -137,8 +137,17 @@ def test_a_journal_is_cut_back_to_where_a_checkpoint_was(tmp_path: Path) -> None
 
 
 def test_a_line_that_was_cut_off_in_writing_is_passed_over(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"kind": "iteration", "iteration": 1}\n{"kind": "itera')
-    assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
+    for cut_off in ('{"kind": "itera', '{"kind": "guard", "detail": "…'):
+        text = '{"kind": "iteration", "iteration": 1}\n' + cut_off
+        (tmp_path / "metrics.jsonl").write_bytes(text.encode()[:-1])  # the last character is half there
+        assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
+
+
+def test_a_failure_that_said_something_with_an_odd_line_end_does_not_end_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.write("guard", 1, {"detail": "the server said: one\u2028two\x85three"})
+    journal.write("iteration", 2, {"reward": 0.5})
+    assert [row["kind"] for row in read_journal(tmp_path)] == ["guard", "iteration"]
 
 
 def test_a_folder_that_is_no_run_and_a_damaged_journal_are_named(tmp_path: Path) -> None:
@@ -307,6 +316,14 @@ def test_several_runs_are_drawn_side_by_side(tmp_path: Path) -> None:
     assert picture.count("stroke: #8c8c8c") >= 4
     assert picture.count("stroke: #1f77b4") >= 4
     assert not is_control([learned])
+
+
+def test_runs_whose_folders_have_the_same_name_are_both_drawn(tmp_path: Path) -> None:
+    runs = [tmp_path / where / "ppo" for where in ("a", "b")]
+    for run in runs:
+        Journal(run).write("iteration", 1, FIGURES | {"step_reward": 0.1, "learning_rate": 1e-3})
+    picture = plot_runs(runs, tmp_path / "plots")[1].read_text()
+    assert all(picture.count(f"stroke: {colour}") >= 4 for colour in ("#1f77b4", "#ff7f0e"))
 
 
 def test_a_run_without_an_iteration_has_nothing_to_draw(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from jade.learn.warmstart.gold import Lesson, lesson_of
 from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import GOLD_PLANS, TRIED, Plans, teach
 from jade.team.crew import Crew
+from jade.team.team import build_team
 from jade.types import Answer, Effort, Malformed, Node, Passage, Prompt, Question, Trace, Usage
 
 
@@ -164,6 +165,23 @@ async def test_a_lesson_that_cannot_be_worked_is_not_lost_in_silence() -> None:
     crew = replace(make_crew(Config(), ScriptedBackbone(str)), retriever=BrokenRetriever())
     with pytest.raises(RetrievalFailed, match="the index is gone"):
         await teach(lesson_of(make_question(type="bridge")), crew, seed=0)
+
+
+async def test_a_lesson_whose_search_failed_is_not_lost_in_silence() -> None:
+    """By a plan that searches for the question as it stands the oracle itself asks for nothing."""
+    team = build_team(TeamConfig(workflows=("R,AG",)))
+    crew = replace(make_crew(Config(), ScriptedBackbone(str)), retriever=BrokenRetriever(), team=team)
+    with pytest.raises(RetrievalFailed, match="the index is gone"):
+        await teach(lesson_of(make_question()), crew, seed=0)
+
+
+async def test_what_stops_a_course_is_raised_as_it_is(tiny_model: Path) -> None:
+    """So that a user reads one line: an error in a group of errors would be a traceback."""
+    config = make_config(tiny_model)
+    team = make_crew(config, ScriptedBackbone(str)).team
+    course = Course(team, [lesson_of(make_question(type="bridge"))], [], LeakReport(1, Counter()))
+    with pytest.raises(RetrievalFailed, match="the index is gone"):
+        await collect(config, course, BrokenRetriever())
 
 
 async def test_prompts_of_examples_are_those_of_inference_to_the_letter(tiny_model: Path) -> None:

@@ -145,6 +145,23 @@ def test_shards_are_made_from_documents(tmp_path: Path) -> None:
     assert found[0].text == TOWNS[3].text
 
 
+def test_every_byte_of_all_shards_is_checked(tmp_path: Path) -> None:
+    build_shards(TOWNS, tmp_path / "s", 2)
+    arguments = ["index", "--verify", "--out", str(tmp_path / "s")]
+    assert "files are as written; 4 passages" in CliRunner().invoke(app, arguments).output
+    damaged = next((tmp_path / "s" / "shard-00001").glob("data-*/passages.jsonl"))
+    damaged.write_bytes(damaged.read_bytes().replace(b"a", b"e"))
+    with pytest.raises(IndexUnusable, match=r"shard-00001 is damaged: passages\.jsonl"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("option", [("--dense",), ("--encoder", "minilm"), ("--faiss", "vectors.faiss")])
+def test_shards_that_would_be_without_what_was_asked_for_are_not_made(tmp_path: Path, option: tuple[str, ...]) -> None:
+    arguments = ["index", str(tmp_path), "--out", str(tmp_path / "out"), "--shard-size", "3", *option]
+    with pytest.raises(ConfigError, match="by words only"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
 def test_shards_are_replaced_whole(tmp_path: Path) -> None:
     build_shards(TOWNS, tmp_path / "s", 1)
     build_shards(passages(["a new town"]), tmp_path / "s", 1)

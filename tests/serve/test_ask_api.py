@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -41,6 +42,18 @@ def test_ask_gives_the_whole_trace(http: httpx.Client) -> None:
     alone = asyncio.run(solve(Question(trace.question.id, NESTED), make_crew()))
     assert [(s.id, s.action) for s in alone.steps] == [(s.id, s.action) for s in trace.steps]
     assert replace(alone.usage, seconds=0) == replace(trace.usage, seconds=0) != Usage()
+
+
+def test_an_answer_whose_trace_cannot_be_written_is_still_an_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a disk that is full; here a file stands where the folder should be."""
+    (tmp_path / "out").write_text("in the way")
+    config = make_config(traces=tmp_path / "out" / "traces.jsonl")
+    with serving(make_app(config=config)) as url:
+        reply = httpx.post(f"{url}/v1/ask", json={"question": NESTED})
+    assert (reply.status_code, reply.json()["answer"]) == (200, "Lune")
+    assert "was not kept" in caplog.text
 
 
 def test_the_same_words_and_seed_are_the_same_question(http: httpx.Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from trace_builders import QUESTIONS, clumsy, make_traces
 from jade.engine.record import append_traces, dump_trace
 from jade.errors import TraceUnreadable
 from jade.serve.query import Filter, facets, pair_up, select, summary
-from jade.serve.shelf import Files, Recent, Shelf, TraceFile
-from jade.types import Question
+from jade.serve.shelf import Files, Line, Recent, Shelf, TraceFile
+from jade.types import Question, Trace
 
 
 def shelf_of(path: Path) -> Shelf:
@@ -188,6 +189,25 @@ def test_recent_traces_are_kept_up_to_their_number() -> None:
         shelf.look(at_once=True)
     assert [row.question_id for row in shelf.look(at_once=True)] == ["q2", "q3"]
     assert shelf.trace("q3@0").answer == "Brackwater"
+
+
+class Busy(Recent):
+    """Another question is answered while somebody begins to look, the first times that somebody does."""
+
+    def __init__(self, keep: int, traces: list[Trace]) -> None:
+        super().__init__(keep)
+        self.traces = traces
+
+    def look(self) -> Iterator[Line]:
+        if self.traces:
+            self.add(self.traces.pop())
+        return super().look()
+
+
+def test_questions_that_are_answered_while_somebody_looks_are_no_crash() -> None:
+    recent = Busy(1, make_traces(QUESTIONS[:3]))
+    recent.add(make_traces(QUESTIONS[3:])[0])
+    assert [row.question_id for row in Shelf(recent).look()] == ["q1"]
 
 
 def test_pairs_are_the_questions_that_both_runs_have(tmp_path: Path) -> None:

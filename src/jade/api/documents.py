@@ -99,13 +99,17 @@ def shard_documents(paths: Sequence[Path], out: Path, size: int, cutting: Any, m
 
 
 def verified(out: Path) -> str:
-    """Read every byte of an index; one line when all is well, IndexUnusable when not."""
+    """Read every byte of an index, or of all its shards; one line when all is well, IndexUnusable when not."""
     from jade.retrieval.index import open_index
+    from jade.retrieval.shards import is_sharded, read_shards
 
-    index = open_index(out, verify=True)
-    counts = index.manifest.counts
-    index.close()
-    return f"{out}: all {len(index.manifest.files)} files are as written; {counts['passages']:,} passages"
+    num_files = num_passages = 0
+    for folder in [out / name for name in read_shards(out).names()] if is_sharded(out) else [out]:
+        index = open_index(folder, verify=True)
+        index.close()
+        num_files += len(index.manifest.files)
+        num_passages += index.manifest.counts["passages"]
+    return f"{out}: all {num_files} files are as written; {num_passages:,} passages"
 
 
 def _refuse_nothing(found: Found, paths: Sequence[Path]) -> None:

@@ -59,6 +59,10 @@ def command(
     if not paths:
         raise ConfigError("nothing to index: name a file or a folder, e.g. `jade index docs --out index`")
     if shard_size:
+        if dense or encoder or faiss is not None:
+            raise ConfigError(
+                "--shard-size: shards are searched by words only; leave out --dense, --encoder and --faiss"
+            )
         line = shard_documents(paths, out, shard_size, Cutting(words, overlap, row_words), max_megabytes)
         console.print(foreign(line), soft_wrap=True)
         return

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from jade.backbone.open import is_url
 from jade.backbone.weights import SHIPPED, TRAINED, resolve_weights
 from jade.cluster.verl_rewards import check_credit
 from jade.config import Config, dump_config
@@ -255,6 +256,10 @@ def _check_settings(config: Config) -> None:
         raise ConfigError("learn.ppo.role_entropy: verl has one entropy bonus for all calls; leave it out")
     if learn.ppo.role_weight:
         raise ConfigError("learn.ppo.role_weight: verl weighs all calls alike; leave it out")
+    if learn.ppo.decay != "none":
+        raise ConfigError(f"learn.ppo.decay: {learn.ppo.decay!r} has no form in verl; set none")
+    if learn.balance:
+        raise ConfigError("learn.balance: verl draws from all questions alike; leave it out, or even the files out")
     if config.roles:
         raise ConfigError(f"roles.{min(config.roles)}: in verl all roles share the model that is trained; leave it out")
     if config.backbone.adapter is not None:
@@ -262,11 +267,18 @@ def _check_settings(config: Config) -> None:
 
 
 def _absolute(config: Config) -> Config:
-    """With an index that is found from any folder."""
-    index = config.retrieval.index
-    if not index.startswith(("http://", "https://")):
+    """With an index, prompts and roles of one's own that are found from any folder."""
+    index, team = config.retrieval.index, config.team
+    if not is_url(index):
         index = str(Path(index).resolve())
-    return config.model_copy(update={"retrieval": config.retrieval.model_copy(update={"index": index})})
+    prompts = None if team.prompts is None else team.prompts.resolve()
+    extensions = tuple(str(Path(name).resolve()) if name.endswith(".py") else name for name in team.extensions)
+    return config.model_copy(
+        update={
+            "retrieval": config.retrieval.model_copy(update={"index": index}),
+            "team": team.model_copy(update={"prompts": prompts, "extensions": extensions}),
+        }
+    )
 
 
 def _yaml(settings: Mapping[str, Any], depth: int = 0) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,9 @@ class Reader:
                 if not line.endswith(b"\n"):
                     return
                 self._seen += len(line)
-                yield json.loads(line)
+                # Cut back and longer again since the last look, the journal has another line here: its rest is no row.
+                with suppress(ValueError):
+                    yield json.loads(line)
 
 
 def _iteration(spectator: Spectator, number: int, total: int, row: Row) -> None:

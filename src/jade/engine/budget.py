@@ -150,7 +150,13 @@ class Pool:
         turn = self._waiting[place] = asyncio.get_running_loop().create_future()
         self._num_busy -= 1
         self._call_next()
-        await turn
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():  # it no longer waits, and ends like any other
+                self._waiting.pop(place, None)
+                self._num_busy += 1
+            raise
         if not (self.parent.left[name] > 0 or await self.parent.borrow(name)):
             return 0
         lent = min(LENT.get(name, 1), self.parent.left[name])
@@ -165,6 +171,8 @@ class Pool:
         self._call_next()
 
     def _call_next(self) -> None:
-        if self._num_busy == 0 and self._waiting:
+        # Branches are cancelled together and wake one by one: a cancelled one may still stand among those waiting.
+        waiting = [place for place, turn in self._waiting.items() if not turn.cancelled()]
+        if self._num_busy == 0 and waiting:
             self._num_busy += 1
-            self._waiting.pop(min(self._waiting)).set_result(None)
+            self._waiting.pop(min(waiting)).set_result(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jade.reward.metrics import normalise
+from jade.reward.metrics import contains, normalise
 from jade.types import Citation, Node, Passage
 
 Evidence = tuple[str, tuple[Passage, ...]]
@@ -22,8 +22,7 @@ def cite(nodes: Sequence[Node], evidence: Iterable[Evidence]) -> tuple[Citation,
 
 def holds(passage: Passage, answer: str) -> bool:
     """Whether the passage or its title contains the answer, after normalisation, as whole words."""
-    wanted = normalise(answer)
-    return bool(wanted) and f" {wanted} " in f" {normalise(f'{passage.title} {passage.text}')} "
+    return bool(normalise(answer)) and contains(f"{passage.title} {passage.text}", answer)
 
 
 def is_supported(answer: str, citations: Sequence[Citation]) -> bool:

@@ -34,7 +34,8 @@ def prices_at(effort: float, dial: float) -> Effort:
 
 def across(effort: Effort, dial: float) -> Effort:
     """The prices on the other side of the dial's middle."""
-    return Effort(round(dial - effort.alpha, 2), round(dial - effort.beta, 2))
+    # Never below 0: a price is rounded, and may be rounded up beyond the dial's end.
+    return Effort(max(0.0, round(dial - effort.alpha, 2)), max(0.0, round(dial - effort.beta, 2)))
 
 
 def draw_prices(dial: float, seed: int) -> Effort | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jade.corpus.questions import supporting_titles
 from jade.retrieval.base import Retriever
 from jade.reward.metrics import normalise
 from jade.types import Question
@@ -40,6 +41,6 @@ async def probe_index(questions: Sequence[Question], retriever: Retriever) -> Pr
 
 def probes(questions: Sequence[Question]) -> list[str]:
     """Titles of evidence pages, where the questions name them, from all over the questions."""
-    named = (title for question in questions for title in question.metadata.get("supporting_titles") or ())
+    named = (title for question in questions for title in supporting_titles(question))
     titles = list(dict.fromkeys(named))
     return titles[:: max(1, len(titles) // NUM_PROBES)][:NUM_PROBES]

@@ -1,19 +1,13 @@
-"""Benchmarks are rows of one table; their questions come from a folder, the Hugging Face hub, or one's own file.
-
-Questions are JSON lines in FlashRAG's fields (`id`, `question`, `golden_answers`, `metadata`). Every line becomes a
-question or one clear complaint that names the file and the line; nothing is skipped in silence.
-"""
+"""Benchmarks are rows of one table; their questions come from a folder, the Hugging Face hub, or one's own file."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
+from jade.corpus.questions import numbered_questions
 from jade.errors import ConfigError, DocumentError
 from jade.evaluate.hub import HUB_PREFIX, fetch
 from jade.types import Question
@@ -51,10 +45,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     )
 }
 SUFFIXES = (".jsonl", ".jsonl.gz")
-EXAMPLE = '{"id": "1", "question": "Who funded the survey?", "golden_answers": ["Wellcome Trust"]}'
-"""A question with all that it needs, for those who write their own."""
-DROPPED_METADATA = ("context", "supporting_facts")
-"""Whole reading contexts would swell every trace; supporting facts are kept as their titles."""
 
 
 def find_benchmark(name: str) -> Benchmark:
@@ -104,16 +94,13 @@ def _candidates(row: Benchmark, split: str) -> Iterator[str]:
 
 
 def read_questions(path: Path, dataset: str) -> Iterator[Question]:
-    """Every line of a file as a question."""
+    """Every line of a file as a question. No id may stand there twice: records are told apart by it."""
     seen: dict[str, int] = {}
-    for number, text in _lines(path):
-        question = _question(text, f"{path}:{number}", dataset)
+    for number, question in numbered_questions(path, dataset):
         if question.id in seen:
             raise DocumentError(f"{path}:{number}: id {question.id!r} stands already in line {seen[question.id]}")
         seen[question.id] = number
         yield question
-    if not seen:
-        raise DocumentError(f"{path} holds no questions")
 
 
 def choose(questions: Sequence[Question], limit: int | None) -> list[Question]:
@@ -126,70 +113,5 @@ def choose(questions: Sequence[Question], limit: int | None) -> list[Question]:
     return [question for question in questions if question.id in chosen]
 
 
-def supporting_titles(question: Question) -> tuple[str, ...]:
-    """The titles of the pages that hold the evidence, where the benchmark names them."""
-    return tuple(question.metadata.get("supporting_titles") or ())
-
-
 def _drawn(question: Question) -> str:
     return hashlib.sha256(question.id.encode()).hexdigest()
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with _open(path) as file:
-            yield from ((number, text) for number, text in enumerate(file, start=1) if text.strip())
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DocumentError(f"cannot read questions from {path}: {reason}") from None
-
-
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
-def _question(text: str, where: str, dataset: str) -> Question:
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DocumentError(f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from None
-    if not isinstance(data, dict):
-        raise DocumentError(f"{where}: not a JSON object but {type(data).__name__}")
-    missing = [field for field in ("id", "question", "golden_answers") if field not in data]
-    if missing:
-        raise DocumentError(f"{where}: no field {missing[0]!r}; a question is {EXAMPLE}")
-    question = Question(str(data["id"]), _text(data["question"], where), _golds(data["golden_answers"], where), dataset)
-    return replace(question, metadata=_metadata(data.get("metadata"), where))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise DocumentError(f"{where}: 'question' is not a text but {value!r}")
-    return value.strip()
-
-
-def _golds(value: Any, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(gold, str) for gold in value):
-        raise DocumentError(f"{where}: 'golden_answers' is not a list of texts but {value!r}")
-    golds = tuple(_unique(gold.strip() for gold in value if gold.strip()))
-    if not golds:
-        raise DocumentError(f"{where}: 'golden_answers' is empty, so nothing could be right")
-    return golds
-
-
-def _unique(values: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-def _metadata(value: Any, where: str) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise DocumentError(f"{where}: 'metadata' is not a JSON object but {type(value).__name__}")
-    kept = {key: entry for key, entry in value.items() if key not in DROPPED_METADATA}
-    facts = value.get("supporting_facts")
-    if "supporting_titles" not in kept and isinstance(facts, dict) and isinstance(facts.get("title"), list):
-        kept["supporting_titles"] = _unique(str(title) for title in facts["title"])
-    return kept

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jade.evaluate.benchmarks import supporting_titles
+from jade.corpus.questions import supporting_titles
 from jade.reward.metrics import is_yes_no, normalise
 from jade.reward.selection import holds_gold
 from jade.types import Answer, Passage, Question, Step, Trace

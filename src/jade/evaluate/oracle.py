@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jade.backbone.scripted import ScriptedBackbone
+from jade.corpus.questions import supporting_titles
 from jade.engine.solve import fill_references, solve
-from jade.evaluate.benchmarks import supporting_titles
 from jade.reward.metrics import contains, exact_match, is_yes_no, normalise
 from jade.team.crew import Cast, Crew
 from jade.team.render import quote

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
+from jade.corpus.questions import supporting_titles
 from jade.errors import TraceUnreadable
-from jade.evaluate.benchmarks import supporting_titles
 from jade.evaluate.evidence import answer_rank, found_in, title_recall
 from jade.evaluate.failures import classify_failure
 from jade.reward.metrics import accuracy, exact_match, f1, precision, recall

@@ -83,7 +83,7 @@ class Checkpoints:
             self._remove(place)
         os.replace(partial, place)
         _sync(self.folder)
-        self._forget(progress.best_iteration)
+        self._forget()
 
     def load(self, place: Path, policy: Policy, optimiser: torch.optim.Optimizer | None) -> Progress:
         """Bring policy and optimiser back to where they were."""
@@ -114,9 +114,13 @@ class Checkpoints:
                 self._remove(place)
         agree(None)
 
-    def _forget(self, best_iteration: int) -> None:
-        for place in self.all()[: -self.keep]:
-            if iteration_of(place) != best_iteration:
+    def _forget(self) -> None:
+        """All but the last few, and what was the best at each of these: a rollback may go back to any of them."""
+        places = self.all()
+        older, last = places[: -self.keep], places[-self.keep :]
+        best = {read_progress(place).best_iteration for place in last}
+        for place in older:
+            if iteration_of(place) not in best:
                 self._remove(place)
 
     def _remove(self, place: Path) -> None:

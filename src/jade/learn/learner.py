@@ -1,7 +1,7 @@
 """The update: one iteration's transitions, all roles mixed, improve the one policy (Algorithm 2, phase 2).
 
-Transitions are cut into mini-batches by a seeded shuffle; each mini-batch is one optimiser step, taken in pieces that
-fit the memory. A step whose loss or gradient is not finite is never taken, nor any after it.
+A seeded shuffle cuts the transitions into mini-batches. Each mini-batch is one optimiser step, computed in pieces that
+fit into memory. A step whose loss or gradient is not finite is never taken, nor is any after it.
 
 Shapes: N = action tokens of a piece.
 """
@@ -32,22 +32,22 @@ from jade.learn.shards import add_up, rest, shard
 from jade.learn.transitions import Experience
 
 GAP_SAMPLE = 64
-"""Transitions on which sampler and learner are compared when nothing else needs a pass before the update."""
+"""Transitions on which sampler and learner are compared, where nothing else needs a pass before the update."""
 
 AFTER_SAMPLE = 64
-"""Transitions on which the policy is compared with the one that sampled when all steps are taken: a pass over all of
-them would cost a good part of an update."""
+"""Transitions on which the updated policy is compared with the one that sampled. A pass over all of them would cost a
+good part of an update."""
 
 LAST_SHARE = 0.1
-"""What a decaying step size has left in the last iteration."""
+"""Share of the step size that is left in the last iteration when it decays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was thought of every transition before anything moved."""
+    """What policy, critic and reference said of the transitions before the update."""
 
     rows: range
-    """The transitions that were looked at: all, or a sample where nothing needs them all."""
+    """The transitions that were asked about: all, or a sample where nothing needs them all."""
     logps: tuple[Floats, ...]
     values: tuple[Floats, ...]
     reference_logps: tuple[Floats, ...]
@@ -55,22 +55,22 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """A look back that the device may still be at."""
+    """A look back at the transitions that the device may not have finished yet."""
 
     rows: range
     found: list[tuple[tuple[int, ...], tuple[Tensor | None, ...]]]
-    """For the transitions of each piece: log-probs, values and the reference's log-probs, where there are any."""
+    """For each piece its transitions, and their log-probs, values and reference log-probs, where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What an update is going to do."""
+    """The optimiser steps of an update."""
 
     credit: Credit
     steps: tuple[Sequence[int], ...]
     """The transitions of each optimiser step."""
     pieces: Iterable[Batch]
-    """Those of the first step; one is there, and the device has work with it while the others are made."""
+    """Of the first step. One is made at once, so that the device has work while the others are made."""
 
 
 class Learner:
@@ -81,7 +81,7 @@ class Learner:
         self.cfg = cfg
         self.scale = 1.0
         self._rule = find_rule(cfg.credit.rule)
-        """Found once: a run keeps the rule it began with, whatever becomes of the file it stands in."""
+        """Loaded once: a run keeps the rule it began with, even if the file that holds it changes."""
         self.reference = _frozen_copy(policy) if cfg.ppo.kl_weight > 0 else None
         shard(policy)
         if self.reference is not None:
@@ -96,17 +96,17 @@ class Learner:
     def update(self, experience: Experience, *, iteration: int, seed: int) -> dict[str, float]:
         """Improve the policy on the experience; the figures say what happened, over all roles and for each.
 
-        The device is kept busy: what the host has to make is made while it works, and nothing is read from it between
-        the look back and the end.
+        The order keeps the device busy: the host prepares while the device works, and reads nothing from it between the
+        look back and the end.
         """
         if not experience.transitions:
             return {}
         started = Moment(self.policy.device)
         look = self._look(experience)
-        if self.policy.value_head is None:  # planned while the device is at it, so in the time of the look back
-            plan = self._plan(experience, _nothing(experience), seed)
+        if self.policy.value_head is None:  # credit needs no values: plan while the device is still looking back
+            plan = self._plan(experience, _zeros(experience), seed)
             before, looked = self._read(experience, look), Moment(self.policy.device)
-        else:  # credit asks what the critic said
+        else:  # credit needs what the critic said
             before, looked = self._read(experience, look), Moment(self.policy.device)
             plan = self._plan(experience, before.values, seed)
         credit, pieces = plan.credit, plan.pieces
@@ -115,15 +115,15 @@ class Learner:
         taken = Steps(self.optimiser, self.cfg.ppo.gradient_clip)
         for rows, following in zip(plan.steps, [*plan.steps[1:], ()], strict=False):
             tally.begin_step()
-            loss = self._gather(experience, rows, pieces, before, credit, tally)
-            # Some optimisers wait for the device: what comes next is made before.
+            loss = self._accumulate(experience, rows, pieces, before, credit, tally)
+            # Some optimisers wait for the device, so the next step's pieces are made first.
             pieces = list(self._pieces(experience, following)) if following else ()
             taken.take(add_up(loss))
         stepped = Moment(self.policy.device)
-        moved = self._moved(experience, credit.rows)
+        kl_after = self._kl_after(experience, credit.rows)
         of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
         norms = taken.norms()
-        seen = tally.figures(norms) | {"kl_after": _kl_a_token(moved)} if credit.rows else {}
+        seen = tally.figures(norms) | {"kl_after": _mean(kl_after)} if credit.rows else {}
         return {
             **seen,
             **of_before,
@@ -140,7 +140,7 @@ class Learner:
 
     @torch.no_grad()
     def _look(self, experience: Experience) -> _Look:
-        """Have the device look back, without waiting for what it finds."""
+        """Start the look back on the device, without waiting for the result."""
         num = len(experience.transitions)
         needed = self.policy.value_head is not None or self.reference is not None
         look = _Look(range(num if needed else min(num, GAP_SAMPLE)), [])
@@ -154,12 +154,12 @@ class Learner:
         return look
 
     def _read(self, experience: Experience, look: _Look) -> Before:
-        """What a look back has found; waits for the device."""
-        columns = tuple(list(_nothing(experience)) for _ in range(3))
+        """The result of a look back; waits for the device."""
+        columns = tuple(list(_zeros(experience)) for _ in range(3))
         for rows, found in look.found:
             for found_N, column in zip(found, columns, strict=True):
                 _scatter(found_N, rows, column)
-        return Before(look.rows, *(_everyones(column, self.policy.device) for column in columns))
+        return Before(look.rows, *(_from_all_ranks(column, self.policy.device) for column in columns))
 
     def _plan(self, experience: Experience, values: Sequence[Floats], seed: int) -> _Plan:
         credit = self._credit(experience, values)
@@ -181,7 +181,7 @@ class Learner:
             bonus_roles=bonus_roles,
         )
 
-    def _gather(
+    def _accumulate(
         self,
         experience: Experience,
         rows: Sequence[int],
@@ -190,7 +190,7 @@ class Learner:
         credit: Credit,
         tally: Tally,
     ) -> Tensor:
-        """The gradient of one optimiser step, from the pieces of its mini-batch; gives this process's loss."""
+        """Add up the gradient of one optimiser step, piece by piece; gives this process's part of the loss."""
         calls = [experience.transitions[row] for row in rows]
         lengths, roles = [len(call.action_ids) for call in calls], [call.role for call in calls]
         counts = token_weights(lengths, roles, self.cfg.ppo.weigh, self.cfg.ppo.role_weight)
@@ -198,10 +198,10 @@ class Learner:
         total = torch.zeros((), device=self.policy.device)
         with self.policy.unmoved():
             for batch in pieces:
-                total += self._learn(experience, batch, before, credit, weights, tally)
+                total += self._backward(experience, batch, before, credit, weights, tally)
         return total
 
-    def _learn(
+    def _backward(
         self,
         experience: Experience,
         batch: Batch,
@@ -210,23 +210,23 @@ class Learner:
         weights: Mapping[int, float],
         tally: Tally,
     ) -> Tensor:
-        """Add one piece's gradient to the step's; gives its part of the loss."""
+        """Add one piece's gradient; gives its part of the loss."""
         now = self._now(self.policy, experience, batch)
         old = self._old(experience, batch, before, credit)
         loss = ppo_loss(now, old, self.cfg.ppo, self._entropy_weight(experience, batch))
         counted = 0.0 if batch.idle else 1.0
         (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
         piece: Tensor = (weighted * loss.total_N).sum()
-        # The weights of all processes' tokens sum to 1, and gradients are averaged over the processes.
+        # Token weights sum to 1 over all processes, but gradients are averaged over them.
         torch.autograd.backward(num_ranks() * piece)
         if not batch.idle:
             tally.add(loss, batch, [experience.transitions[row] for row in batch.rows])
         return piece.detach()
 
     @torch.no_grad()
-    def _moved(self, experience: Experience, rows: Sequence[int]) -> Tensor:
+    def _kl_after(self, experience: Experience, rows: Sequence[int]) -> Tensor:
         """How far all steps together have moved the policy from the one that sampled, on a sample of the rows: the sum
-        over tokens, and their number. A step's own mini-batch is seen before the step and cannot say."""
+        over tokens, and their number. The KL of a mini-batch is taken before its own step, so it cannot show that."""
         summed = torch.zeros(2, device=self.policy.device)
         with self.policy.unmoved():
             for batch in self._pieces(experience, _spaced(rows, AFTER_SAMPLE)) if rows else ():
@@ -238,7 +238,7 @@ class Learner:
         return add_up(summed)
 
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
-        """This process's share of the named rows, as batches on the device: as many as every other process has."""
+        """This process's share of the rows, as batches on the device. Every process gets the same number of batches."""
         calls = [experience.transitions[row] for row in rows]
         shortest = min(range(len(rows)), key=lambda index: length_of(calls[index]))
         size, share = self.cfg.policy.tokens_per_batch, self.cfg.policy.share_prompts
@@ -253,7 +253,7 @@ class Learner:
         return now
 
     def _temperature(self, experience: Experience, batch: Batch) -> float | Tensor:
-        """What the batch's tokens were drawn at: one number, or a column where roles have temperatures of their own."""
+        """The temperature at which the batch's tokens were drawn: one number, or a column where roles differ."""
         if not self.cfg.role_temperature:
             return self.cfg.temperature
         return self._by_role(experience, batch, self.cfg.role_temperature, self.cfg.temperature).unsqueeze(1)
@@ -264,7 +264,7 @@ class Learner:
         return self._by_role(experience, batch, self.cfg.ppo.role_entropy, self.cfg.ppo.entropy_weight)
 
     def _by_role(self, experience: Experience, batch: Batch, own: Mapping[str, float], shared: float) -> Tensor:
-        """A setting that some roles have for themselves, token by token."""
+        """A setting that some roles have values of their own for, token by token."""
         calls = [experience.transitions[row] for row in batch.rows]
         return self._tokens([np.full(len(call.action_ids), own.get(call.role, shared)) for call in calls])[0]
 
@@ -278,18 +278,20 @@ class Learner:
         return Old(*self._tokens(*found))
 
     def _tokens(self, *columns: Sequence[Floats]) -> Tensor:
-        """Figures of transitions, token by token: a row of the result for each column, in one transfer."""
+        """Per-token figures of transitions as tensors on the device, one row for each column, in one transfer."""
         together = np.stack([np.concatenate(column) for column in columns])
         return send(torch.from_numpy(together).float(), self.policy.device)
 
 
 def _frozen_copy(policy: Policy) -> Policy:
+    """The policy as it is now. Its critic is left out: nobody asks a reference what it expects to earn."""
     reference = copy.deepcopy(policy).eval()
+    reference.drop_critic()
     return reference.requires_grad_(False)
 
 
 def step_share(iteration: int, cfg: LearnConfig) -> float:
-    """What part of the full step size an iteration has: it follows from the iteration alone, so that a run resumes."""
+    """The share of the full step size in an iteration: a function of the iteration alone, so that a run can resume."""
     risen = min(1.0, (iteration + 1) / max(1, cfg.ppo.warmup))
     if cfg.ppo.decay == "none":
         return risen
@@ -298,10 +300,10 @@ def step_share(iteration: int, cfg: LearnConfig) -> float:
 
 
 def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, seed: int) -> Iterator[list[int]]:
-    """Every epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer steps.
+    """Each epoch shuffles anew and cuts into parts of about equally many tokens; few transitions give fewer parts.
 
-    Calls are drawn one by one, or a question's together: few questions a step then pull in few directions, which was
-    seen to set off the guard.
+    Calls are shuffled one by one or, with `whole_questions`, a question's calls together. A step then sees few
+    questions, pulls in few directions, and has been seen to set off the guard.
     """
     shuffle = np.random.default_rng(seed)
     questions = sorted({experience.transitions[row].group for row in rows})
@@ -315,17 +317,18 @@ def _minibatches(experience: Experience, rows: Sequence[int], cfg: PPOConfig, se
 
 
 def _spaced(rows: Sequence[int], most: int) -> Sequence[int]:
-    """At most so many of the rows, evenly from first to last: transitions of one question stand side by side."""
+    """At most so many of the rows, evenly spaced: neighbours are often of the same question."""
     return [rows[place * len(rows) // most] for place in range(most)] if len(rows) > most else rows
 
 
-def _kl_a_token(moved: Tensor) -> float:
-    total, num_tokens = moved.tolist()
-    return float(total / num_tokens)
+def _mean(summed: Tensor) -> float:
+    """Of a sum and the number of its terms; waits for the device."""
+    total, number = summed.tolist()
+    return float(total / number)
 
 
-def _nothing(experience: Experience) -> tuple[Floats, ...]:
-    """What is known of transitions that nobody has looked at."""
+def _zeros(experience: Experience) -> tuple[Floats, ...]:
+    """A zero for every action token of every transition."""
     return tuple(np.zeros(len(call.action_ids)) for call in experience.transitions)
 
 
@@ -338,8 +341,8 @@ def _scatter(found_N: Tensor | None, rows: Sequence[int], into: list[Floats]) ->
         into[row] = piece
 
 
-def _everyones(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
-    """Figures of all transitions, where each process has filled in its own and left zeros elsewhere."""
+def _from_all_ranks(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
+    """Figures of all transitions, where each process has filled in its own part and left zeros elsewhere."""
     if num_ranks() == 1:
         return tuple(found)
     flat = add_up(torch.from_numpy(np.concatenate(found)).to(device)).cpu().numpy()
@@ -347,7 +350,7 @@ def _everyones(found: list[Floats], device: torch.device) -> tuple[Floats, ...]:
 
 
 def _agreement(experience: Experience, before: Before) -> dict[str, float]:
-    """How far the learner's log-probs are from the sampler's own, before the update: ideally nowhere."""
+    """How far the learner's log-probs are from the sampler's before the update; ideally 0."""
     sampled = np.concatenate([np.array(experience.transitions[row].logprobs) for row in before.rows])
     gap = np.abs(np.concatenate([before.logps[row] for row in before.rows]) - sampled)
     return {"logp_gap": float(gap.mean()), "logp_gap_max": float(gap.max())}

@@ -18,6 +18,9 @@ from torch import Tensor
 
 from jade.config import PPOConfig
 
+SMALLEST_DEVIATION = 1e-6
+"""Of returns, below which they differ by rounding alone: a return is a sum of an advantage and a value."""
+
 
 @dataclass(frozen=True, slots=True)
 class Old:
@@ -110,9 +113,12 @@ def is_clipped(ratio_N: Tensor, clip: float) -> Tensor:
 
 
 def explained_variance(value_N: Tensor, return_N: Tensor) -> float:
-    """1 - Var(return - value) / Var(return): 1 is a perfect critic, 0 one that knows only the mean."""
+    """1 - Var(return - value) / Var(return): 1 is a perfect critic, 0 one that knows only the mean.
+
+    Returns that are the same but for rounding leave nothing to explain: that is 0 too.
+    """
     variance = return_N.var(unbiased=False)
-    if variance == 0:
+    if variance <= SMALLEST_DEVIATION**2:
         return 0.0
     return float(1 - (return_N - value_N).var(unbiased=False) / variance)
 

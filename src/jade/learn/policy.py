@@ -118,6 +118,11 @@ class Policy(nn.Module):
         value_N1: Tensor = self.value_head(seen_NH.float())
         return value_N1[:, 0].clone()  # not a view: sharded weights hang their hooks on what comes out
 
+    def drop_critic(self) -> None:
+        """From here on nothing is said of values, and a critic of its own takes no memory."""
+        self.critic = self.value_head = None
+        self._fused = [fused for fused in self._fused if fused.trunk is self.trunk]
+
     def policy_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """What the policy's own step size moves."""
         yield from ((name, p) for name, p in self.named_parameters() if p.requires_grad and not _is_critics(name))

@@ -6,18 +6,16 @@ what came before.
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
+from jade.corpus.questions import numbered_questions
 from jade.engine.seeds import derive_seed
-from jade.errors import ConfigError, DocumentError
+from jade.errors import ConfigError
 from jade.reward.metrics import normalise
 from jade.types import Question
 
@@ -28,10 +26,7 @@ def read_question_file(path: Path) -> list[Question]:
     """All questions of a JSONL file in FlashRAG's fields; the dataset is the file's first name (`nq.train.jsonl`)."""
     name = path.name.split(".")[0]
     dataset = "world" if name == "questions" else name
-    questions = [_parse(line, f"{path}:{number}", dataset) for number, line in _lines(path)]
-    if not questions:
-        raise DocumentError(f"{path} holds no questions")
-    return questions
+    return [question for _, question in numbered_questions(path, dataset)]
 
 
 def read_question_files(
@@ -62,7 +57,7 @@ def is_in_part(question: Question, part: tuple[float, float]) -> bool:
 def check_apart(setting: str, trained: Sequence[Question], kept: Sequence[Question], kept_setting: str) -> None:
     """No question that is kept for measuring may be trained on, whatever its id or its spelling."""
     held = {(question.dataset, question.id) for question in kept}
-    texts = {normalise(question.text): question for question in kept}
+    texts = {normalise(question.text) for question in kept}
     for question in trained:
         if (question.dataset, question.id) in held or normalise(question.text) in texts:
             raise ConfigError(
@@ -81,10 +76,10 @@ class QuestionStream:
 
     def draw(self, iteration: int, count: int) -> list[Question]:
         """The questions of one iteration."""
+        places = range(iteration * count, (iteration + 1) * count)
         if not self.balance:
             pool = [question for file in self.files for question in file]
-            return [self._at(pool, "all", place) for place in range(iteration * count, (iteration + 1) * count)]
-        places = range(iteration * count, (iteration + 1) * count)
+            return [self._at(pool, "all", place) for place in places]
         num_files = len(self.files)
         return [self._at(self.files[p % num_files], str(p % num_files), p // num_files) for p in places]
 
@@ -97,34 +92,3 @@ class QuestionStream:
 def shuffled(count: int, seed: int) -> tuple[int, ...]:
     """The numbers below `count` in an order that the seed fixes."""
     return tuple(np.random.default_rng(seed).permutation(count).tolist())
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        with _open(path) as file:
-            yield from ((number, line) for number, line in enumerate(file, start=1) if line.strip())
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise DocumentError(f"cannot read questions from {path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _open(path: Path) -> IO[str]:
-    return gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-
-
-def _parse(line: str, where: str, dataset: str) -> Question:
-    try:
-        row = json.loads(line)
-        golds = row["golden_answers"]
-        question = Question(str(row["id"]), str(row["question"]), (), dataset, row.get("metadata") or {})
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise DocumentError(f"{where}: not a question in FlashRAG's fields ({type(error).__name__}: {error})") from None
-    if not isinstance(golds, list):  # a text would be taken for a list of its letters
-        raise DocumentError(f"{where}: 'golden_answers' is not a list but {golds!r}")
-    answers = tuple(str(gold) for gold in golds)
-    if not any(map(str.strip, answers)):
-        raise DocumentError(f"{where}: 'golden_answers' is empty, so nothing could be right")
-    if not question.text.strip():
-        raise DocumentError(f"{where}: 'question' is empty")
-    if not isinstance(question.metadata, dict):
-        raise DocumentError(f"{where}: 'metadata' is not a JSON object but {type(question.metadata).__name__}")
-    return replace(question, answers=answers)

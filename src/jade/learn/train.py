@@ -1,8 +1,8 @@
 """Algorithm 2: roll out, reward, flatten, update, again. The only file that names every stage.
 
-Everything a run does follows from its config and the number of iterations done, so that a run that was killed and
-resumed equals one that was not, number for number (on a CPU, with an inline backbone). Rollouts that are made ahead are
-no exception: none are begun across a point from which a run may be resumed.
+Everything a run does follows from its config and the number of iterations done. So a run that was killed and resumed
+equals one that was not, number for number (on a CPU, with an inline backbone). That holds for rollouts made ahead too:
+none are begun across a point from which a run may be resumed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def learn_from(traces: Sequence[Trace], learner: Learner, cfg: Config, iteration
 
 
 def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> list[Job]:
-    """The rollouts of one iteration: seeds and prices follow from the iteration and the place in it."""
+    """The rollouts of one iteration. Seeds and prices follow from the iteration and the question's place in it."""
     jobs = []
     for place, question in enumerate(questions):
         for sample in range(cfg.learn.rollouts):
@@ -65,7 +65,8 @@ def make_jobs(questions: Sequence[Question], cfg: Config, iteration: int) -> lis
 
 
 def draw_effort(cfg: Config, iteration: int, place: int, sample: int) -> Effort | None:
-    """The dial: prices of turns and searches for one question, the same for all its rollouts, or for every second."""
+    """The prices of turns and searches for one question, drawn from the dial: the same for all its rollouts or, with
+    `reward.mirror`, for every second one, while the others get the prices across the dial."""
     drawn = draw_prices(cfg.reward.dial, derive_seed(cfg.seed, "effort", iteration, place))
     is_mirrored = cfg.reward.mirror and sample % 2 == 1
     return across(drawn, cfg.reward.dial) if drawn is not None and is_mirrored else drawn
@@ -95,12 +96,12 @@ class Run:
         self._watch = Watch.on(self.learner.policy.device)
         self._ahead = Ahead()
         self._sampled_by = 0
-        """The iterations that were done when the weights were made which sampled the newest rollouts."""
+        """How many iterations the weights had learned from that sampled the newest rollouts."""
 
     async def train(self, minutes: float | None = None) -> Progress:
-        """Iterate until all is done or the time is up; a checkpoint is there in either case."""
+        """Iterate until all iterations are done or the time is up; either way a checkpoint is written."""
         on_gpu = self.learner.policy.device.type == "cuda"
-        if on_gpu:  # once more: the policy was loaded after the sampler, or its sampler lives in another process
+        if on_gpu:  # again: the policy was loaded after the sampler, or the sampler lives in another process
             spare_collector()
         try:
             async with self._ahead:
@@ -121,7 +122,7 @@ class Run:
         return self.progress
 
     async def _begin(self) -> None:
-        """From the newest checkpoint where there is one, else from the start, which is a checkpoint as well."""
+        """Go on from the newest checkpoint, if there is one. Otherwise measure and save where the run starts."""
         newest = self.checkpoints.newest()
         if newest is not None:
             self.progress = self.checkpoints.load(newest, self.learner.policy, self.learner.optimiser)
@@ -134,41 +135,28 @@ class Run:
             self._save()
 
     async def _iterate(self, deadline: Deadline) -> None:
-        iteration = self.progress.iteration
-        started = time.perf_counter()
+        """Roll out, learn, hand the new weights to those who sample; then what is due after so many iterations."""
+        iteration, started = self.progress.iteration, time.perf_counter()
         try:
             with self._watch.watching():
                 traces, figures = await self._improve(iteration, deadline)
-                updated = time.perf_counter()
-                lay_out(self.learner.policy, self.crew)
-                laid_out = time.perf_counter()
-                # Never while rollouts are under way: a call would be answered by one policy and the next by another.
-                await self._ahead.wait()
-                waited = time.perf_counter()
-                await publish(self.learner.policy, self.crew, iteration + 1, is_laid_out=True)
-                if self._ahead.is_begun:
-                    self._begin_ahead(iteration + 2, deadline)
-                    await asyncio.sleep(0)  # the questions are to be on their way before anything else is done
+                figures |= await self._hand_over(iteration + 1, deadline)
         except Alarm as alarm:
             await self._roll_back(alarm)
             return
-        if self.cfg.learn.ahead:
-            figures |= {"seconds_waited": waited - laid_out}
-        published = time.perf_counter()
-        figures |= {"seconds_publish": published - waited + laid_out - updated, "seconds": published - started}
-        figures |= self._watch.figures()
+        figures |= {"seconds": time.perf_counter() - started} | self._watch.figures()
         self._pass(iteration, traces, figures)
         at_checkpoint = self.progress.iteration % self.cfg.learn.checkpoint_every == 0
         if at_checkpoint or self.progress.iteration == self.cfg.learn.iterations:
-            self._mind_who_is_silent()
-        self._mind_what_is_known()
+            self._remark_on_silent_roles()
+        self._remark_on_known_questions()
         if self.progress.iteration % self.cfg.learn.dev_every == 0:
             await self._measure()
         if at_checkpoint:
             self._save()
 
     async def _improve(self, iteration: int, deadline: Deadline) -> tuple[list[Trace], Figures]:
-        """Raises the guard's alarm when the rollout or the update went wrong."""
+        """Roll out and learn. Raises the guard's alarm when either went wrong."""
         rollouts = await self._ahead.take() or await self._roll_out(iteration)  # Algorithm 1
         traces, self._sampled_by = rollouts.traces, iteration - rollouts.lag
         prices = ramped(self.cfg.reward, iteration)
@@ -185,8 +173,23 @@ class Run:
         self.guard.judge_update(figures)  # Algorithm 2, phase 2, is done
         return traces, figures
 
+    async def _hand_over(self, version: int, deadline: Deadline) -> Figures:
+        """Give the samplers the weights as they are now, once rollouts that are still under way have ended: in the
+        middle of one, a call would be answered by one policy and the next by another."""
+        started = time.perf_counter()
+        lay_out(self.learner.policy, self.crew)
+        laid_out = time.perf_counter()
+        await self._ahead.wait()
+        waited = time.perf_counter() - laid_out
+        await publish(self.learner.policy, self.crew, version, is_laid_out=True)
+        if self._ahead.is_begun:
+            self._begin_ahead(version + 1, deadline)
+            await asyncio.sleep(0)  # let the questions be sent before anything else is done
+        published = time.perf_counter() - started - waited
+        return ({"seconds_waited": waited} if self.cfg.learn.ahead else {}) | {"seconds_publish": published}
+
     def _at_full_prices(self, figures: Figures, traces: Sequence[Trace], iteration: int) -> Figures:
-        """As the guard sees them: a reward that falls because prices rise is no collapse."""
+        """What the guard looks at: a reward that falls only because prices rise is no collapse."""
         return figures | reward_figures(traces, self.cfg.reward) if iteration < self.cfg.reward.ramp else figures
 
     async def _roll_out(self, iteration: int, lag: int = 0) -> Rollouts:
@@ -201,8 +204,8 @@ class Run:
             self._ahead.begin(self._roll_out(iteration, lag=1))
 
     def _may_begin(self, iteration: int) -> bool:
-        """Whether an iteration's rollouts may be made before the update that comes before it. Not where a checkpoint
-        may be: a run that is resumed there has only the new weights, and must find what it would have found."""
+        """Whether an iteration's rollouts may be made while the iteration before it is still learned from. Not across a
+        checkpoint or a measurement: a run that is resumed there has only the new weights, and must end up the same."""
         learn = self.cfg.learn
         at_checkpoint = iteration % learn.checkpoint_every == 0
         at_measurement = bool(self.dev) and iteration % learn.dev_every == 0
@@ -231,8 +234,8 @@ class Run:
         self.spectator.dev(self.progress.iteration, figures)
         if not self.guard.is_spoiled(figures):
             self._note_best(figures["reward"])
-        # Prompts that were read here must not be copied by the rollouts that follow: a run that is resumed here reads
-        # them itself, in other batches, and its numbers end in other digits.
+        # Publishing again clears the sampler's cache of prompts. A run that is resumed here starts with an empty one,
+        # reads these prompts itself, in other batches, and would get other last digits.
         await publish(self.learner.policy, self.crew, self.progress.iteration)
 
     def _note_best(self, score: float) -> None:
@@ -252,8 +255,8 @@ class Run:
             self.checkpoints.save(self.learner.policy, self.learner.optimiser, self.progress)
             self._saved = self.progress
 
-    def _mind_who_is_silent(self) -> None:
-        """Before any checkpoint of this iteration: it counts what the journal holds."""
+    def _remark_on_silent_roles(self) -> None:
+        """Called before this iteration's checkpoint, which notes how long the journal is."""
         if not is_first():
             return
         number, every = self.progress.iteration, self.cfg.learn.checkpoint_every
@@ -261,8 +264,8 @@ class Run:
         for text in newly_silent(rows, (number - 1) // every * every, self.cfg.learn):
             self._remark("silence", text)
 
-    def _mind_what_is_known(self) -> None:
-        """Once, as soon as it can be told."""
+    def _remark_on_known_questions(self) -> None:
+        """Once, after the first few iterations."""
         if not is_first() or self.progress.iteration != known.FIRST:
             return
         rows, dev = (last_of_each(read_journal(self.folder, kind)) for kind in ("iteration", "dev"))
@@ -295,10 +298,10 @@ class Run:
         await publish(self.learner.policy, self.crew, restored.iteration)
 
     def _first_bad(self, alarm: Alarm, failed: int) -> int:
-        """The first iteration whose weights are bad; where a checkpoint holds them, it is not one to go back to."""
+        """The first iteration whose weights are not to be trusted: the run goes back to a checkpoint before it."""
         if alarm.event in ("format", "collapse"):
             return self._sampled_by
-        # Entropy is that of the weights an update began with, or moved a little: they are not to be trusted either.
+        # The entropy is measured on the weights that the update began with, so those are bad already.
         return failed if alarm.event == "entropy" else failed + 1
 
     def _report(self, failed: int, strikes: int) -> str:
@@ -310,7 +313,7 @@ class Run:
         )
 
     def _remedy(self, events: Collection[str]) -> str:
-        """What its user can do. The same settings would lead to the same end, and others make it another run."""
+        """What the user can do. The same settings would fail again, and with others it is another run."""
         if "failures" in events:
             return "mend what failed, then go on with --resume"
         return (

@@ -38,11 +38,11 @@ def outcome(trace: Trace) -> float:
     """F1 of the final answer; exact match where the gold answer is yes or no; 0 when the question failed."""
     if trace.error is not None:
         return 0.0
-    return _score(trace.answer, trace.question.answers)
+    return score_of(trace.answer, trace.question.answers)
 
 
 @lru_cache(maxsize=4096)
-def _score(answer: str, golds: tuple[str, ...]) -> float:
+def score_of(answer: str, golds: tuple[str, ...]) -> float:
     """Kept, since figures, rewards and alarms all ask for it, and rollouts of a question often answer alike."""
     score = exact_match if is_yes_no(golds) else f1
     return score(answer, golds)

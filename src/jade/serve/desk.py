@@ -6,6 +6,7 @@ Whoever stops waiting for an answer stops the work on it: cancelling `work` canc
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from secrets import token_hex
@@ -14,11 +15,14 @@ from jade.config import RewardConfig, SamplingConfig, ServeConfig
 from jade.engine.case import ask_for, failed_if_unsearched
 from jade.engine.events import Listener, silent
 from jade.engine.solve import solve
+from jade.errors import TraceUnreadable
 from jade.serve.problems import Problem
 from jade.serve.tally import Tally
 from jade.serve.wishes import EffortWish, prices_of
 from jade.team.crew import Crew
 from jade.types import Question, Trace
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,10 @@ class Desk:
         """Keep the trace under an id of its own: the same question may be asked again."""
         trace = replace(failed_if_unsearched(trace), id=f"{trace.id}.{token_hex(4)}")
         self._tally.question("failed" if trace.error else "answered", trace.usage)
-        self._keep(trace)
+        try:
+            self._keep(trace)
+        except (OSError, TraceUnreadable) as error:  # an answer that cannot be kept is still an answer
+            log.error("the trace %s was not kept: %s", trace.id, error)
         if trace.error:
             raise Problem(502, "team_failed", f"the team could not work: {trace.error}", trace_id=trace.id)
         return trace

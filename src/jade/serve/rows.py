@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from jade.reward.metrics import exact_match, f1, is_yes_no
+from jade.reward.outcome import score_of
 
 SHOWN_CHARS = 500
 RIGHT_FROM = 0.5
@@ -186,12 +186,11 @@ def _row(trace: _Trace, num_malformed: int, part: str, default_dataset: str) -> 
 
 
 def _score(trace: _Trace) -> float | None:
+    """The trace's outcome; None where no gold answer is known."""
     golds = trace.question.answers
     if not golds:
         return None
-    if trace.error is not None:
-        return 0.0
-    return (exact_match if is_yes_no(golds) else f1)(trace.answer, golds)
+    return score_of(trace.answer, tuple(golds)) if trace.error is None else 0.0
 
 
 def _unreadable(part: str, dataset: str, error: str) -> Row:

@@ -166,15 +166,9 @@ class Shelf:
         with self._lock:
             if self.is_complete and (at_once or time.monotonic() - self._looked >= LOOK_AGAIN_SECONDS):
                 self._pending = self.source.look()
-            try:
-                self._take_in(deadline)
-            except LinesGone:
+            while not self._take_in(deadline):
                 self._clear()
                 self._pending = self.source.look()
-                self._take_in(deadline)
-            except TraceUnreadable:
-                self._pending = None
-                raise
             return self.rows
 
     def trace(self, key: str) -> Trace:
@@ -201,19 +195,28 @@ class Shelf:
         holds = matcher(words)
         return (place for place, read in enumerate(self._readers) if holds(read()))
 
-    def _take_in(self, deadline: float) -> None:
-        if self._pending is None:
-            return
-        for line in self._pending:
-            row = read_row(line.text, line.part, line.dataset)
-            place = len(self.rows)
-            row.key = _unused(row.key, self._places)
-            self._places[row.key] = place
-            self.rows.append(row)
-            self._readers.append(line.read)
-            if time.monotonic() > deadline:
-                return
-        self._pending, self._looked = None, time.monotonic()
+    def _take_in(self, deadline: float) -> bool:
+        """Add what the look has brought so far; False when what was read is gone, and all is to be read anew."""
+        try:
+            for line in self._pending or ():
+                self._add(line)
+                if time.monotonic() > deadline:
+                    return True
+        except LinesGone:
+            return False
+        except TraceUnreadable:
+            self._pending = None
+            raise
+        if self._pending is not None:
+            self._pending, self._looked = None, time.monotonic()
+        return True
+
+    def _add(self, line: Line) -> None:
+        row = read_row(line.text, line.part, line.dataset)
+        row.key = _unused(row.key, self._places)
+        self._places[row.key] = len(self.rows)
+        self.rows.append(row)
+        self._readers.append(line.read)
 
     def _clear(self) -> None:
         self.rows, self._readers, self._places = [], [], {}

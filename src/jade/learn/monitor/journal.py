@@ -65,15 +65,14 @@ def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, An
     """The lines of a run's journal; one that was cut off in writing is passed over."""
     path = folder / NAME
     try:
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        # As bytes: what a failure said may hold other line ends, and the last line may be cut off within a character.
+        *lines, _ = path.read_bytes().split(b"\n")
     except OSError as error:
         raise TraceUnreadable(f"{folder} is not a training run: {path}: {error.strerror or error}") from None
     for number, line in enumerate(lines, start=1):
-        if not line.endswith("\n"):
-            return
         try:
             row: dict[str, Any] = json.loads(line)
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise TraceUnreadable(f"{path}, line {number}: not JSON: {error}") from None
         if kind is None or row.get("kind") == kind:
             yield row

@@ -7,6 +7,7 @@ how many turns a question takes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,12 @@ Rows = Sequence[dict[str, Any]]
 
 
 def plot_runs(runs: Sequence[Path], out: Path) -> list[Path]:
-    """The pictures of one run, or of several the one picture that compares them, each as PNG and SVG."""
+    """The pictures of one run, or of several the one picture that compares them, each as PNG and SVG. Runs are called
+    by their folder, in full where two have the same name."""
     if len(runs) == 1:
         return plot_run(runs[0], out)
-    rows = {run.name: _iterations(run) for run in runs}
+    times = Counter(run.name for run in runs)
+    rows = {run.name if times[run.name] == 1 else str(run): _iterations(run) for run in runs}
     out.mkdir(parents=True, exist_ok=True)
     return _save(_comparison(rows), out / "runs")
 

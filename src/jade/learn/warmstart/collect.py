@@ -95,9 +95,12 @@ async def collect(
             )
             progress(place + 1)
 
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(min(CONCURRENCY, len(lessons))):
-            workers.create_task(work_through())
+    try:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(CONCURRENCY, len(lessons))):
+                workers.create_task(work_through())
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
     own = best_examples(course.own_traces, course.team, config.warmstart.min_outcome)
     return distinct(_of_roles([*(example for each in taught for example in each), *own], config.warmstart.roles))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from jade.corpus.questions import supporting_titles
 from jade.learn.warmstart.phrases import ask
 from jade.types import Question, Role
 
@@ -49,7 +50,7 @@ class Lesson:
 
     @property
     def titles(self) -> tuple[str, ...]:
-        return tuple(self.question.metadata.get("supporting_titles") or ())
+        return supporting_titles(self.question)
 
 
 def lesson_of(question: Question) -> Lesson:
@@ -71,7 +72,7 @@ def _from_world(question: Question) -> Lesson:
 def _from_triples(question: Question) -> Lesson:
     """Evidence triples in words; a subject that an earlier triple found is referred to by its number."""
     kind = KINDS[question.metadata["type"]]
-    titles = tuple(question.metadata.get("supporting_titles") or ())
+    titles = supporting_titles(question)
     triples = [(str(s), str(r), str(o)) for s, r, o in question.metadata["evidences"]]
     hops = tuple(
         Hop(ask(_subject(question, triples, place), relation), found, titles)
@@ -89,7 +90,7 @@ def _subject(question: Question, triples: Sequence[tuple[str, str, str]], place:
 
 
 def _from_decomposition(question: Question) -> Lesson:
-    titles = tuple(question.metadata.get("supporting_titles") or ())
+    titles = supporting_titles(question)
     steps = question.metadata["decomposition"]
     hops = tuple(Hop(in_words(step["question"]), str(step["answer"]), titles) for step in steps)
     serial = any("#" in hop.question for hop in hops)

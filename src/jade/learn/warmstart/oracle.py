@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
+from jade.engine.budget import has_failed
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import fill_references, solve
+from jade.errors import RetrievalFailed
 from jade.learn.warmstart.dialogue import next_move
 from jade.learn.warmstart.evidence import best_query, first_evidence, is_evidence, is_of_page, spelt_in
 from jade.learn.warmstart.examples import Example
@@ -215,14 +217,18 @@ async def teach(
     """Work one lesson through the engine; gives what it teaches, in the order of the steps. What is found comes from
     `shown` where that is given; which query finds best is still judged by the crew's own retriever.
 
-    A team's mishap is data, an oracle's is not: a course that loses lessons must not look like a small one.
+    A team's mishap is data, an oracle's is not, nor is a search that failed: a course that loses lessons must not look
+    like a small one.
     """
     team = watch(crew.team)
     oracle = Oracle(lesson, team, crew, seed, plans)
     taught = replace(crew, team=team, cast=Cast(oracle), retriever=shown or crew.retriever)
-    await solve(lesson.question, taught, seed=seed, effort=effort)
+    trace = await solve(lesson.question, taught, seed=seed, effort=effort)
     if oracle.fault is not None:
         raise oracle.fault
+    lost = next((step for step in trace.steps if step.role == Role.RETRIEVAL and has_failed(step)), None)
+    if lost is not None:
+        raise RetrievalFailed(f"a search of the warm start failed ({lost.error})")
     return oracle.examples
 
 
