@@ -159,6 +159,8 @@ def measure_flash(row: Row) -> tuple[dict[str, float], tuple[Tensor, ...]]:
 
 def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[], object]:
     """One kernel's work, all it needs made before."""
+    from jade.learn.layers.kernels.attention_back import back_to_keys, back_to_queries
+
     tiles = row.plan(choice)
     if kernel == "forward":
         return lambda: kernels.attend(*row.inputs[1:], row.angles, tiles, row.scale)
@@ -166,9 +168,9 @@ def work_of(kernels: Any, row: Row, kernel: str, choice: Choice) -> Callable[[],
     query_into_TAD, others_into_TXD = row.parts_of(row.make_into())
     how = row.angles, tiles, row.scale
     if kernel == "to_queries":
-        return lambda: kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
-    marks_KTG = kernels.back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
-    return lambda: kernels.back_to_keys(*row.inputs, marks_KTG, *how, others_into_TXD)
+        return lambda: back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
+    marks_KTG = back_to_queries(*row.inputs, out_TAD, log_sum_KTG, *how, query_into_TAD)
+    return lambda: back_to_keys(*row.inputs, marks_KTG, *how, others_into_TXD)
 
 
 def say(**figures: object) -> None:
@@ -205,7 +207,7 @@ def measure_planning(row: Row) -> None:
 
 
 def measure(options: argparse.Namespace) -> None:
-    from jade.learn.layers import attention_kernels as kernels
+    from jade.learn.layers import kernels
 
     started = time.monotonic()
     rows = [make_row(name, options) for name in options.rows]

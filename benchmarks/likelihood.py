@@ -117,9 +117,9 @@ def measure(options: argparse.Namespace, device: torch.device) -> None:
 
 
 def _load_kernels() -> Any:
-    from jade.learn.layers import likelihood_kernels
+    from jade.learn.layers.kernels import likelihood
 
-    return likelihood_kernels
+    return likelihood
 
 
 def _blocks(options: argparse.Namespace, device: torch.device) -> list[int]:

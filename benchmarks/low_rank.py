@@ -5,12 +5,13 @@
 On a GPU only, within a minute or two, most of it compiling. For each product of a layer: milliseconds of a launch, the
 share of the memory's bandwidth at which its inputs are read, and what the whole weight's gradient would take. Then the
 same for the feed-forward part's way back, with the gradients of its adapters and without. The constants that are varied
-are those of `jade/learn/layers/kernels.py`, which should say what is fastest.
+are those of `jade/learn/layers/kernels/`, which should say what is fastest.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from collections.abc import Mapping
 
@@ -22,15 +23,15 @@ BANDWIDTH = 4.8e12
 """Bytes a second, as an H200 is said to do."""
 VARIANTS: tuple[Mapping[str, int], ...] = (
     {},
-    {"LEARN_WIDTH": 64},
-    {"LEARN_WIDTH": 256},
-    {"LEARN_TOKENS": 32},
-    {"LEARN_TOKENS": 128},
-    {"SLOTS": 132},
-    {"SLOTS": 396},
-    {"GATE_TOKENS": 64},
-    {"GATE_WIDTH": 64},
-    {"GATE_WIDTH": 256, "GATE_TOKENS": 16},
+    {"low_rank.LEARN_WIDTH": 64},
+    {"low_rank.LEARN_WIDTH": 256},
+    {"low_rank.LEARN_TOKENS": 32},
+    {"low_rank.LEARN_TOKENS": 128},
+    {"sizes.SLOTS": 132},
+    {"sizes.SLOTS": 396},
+    {"gate.GATE_TOKENS": 64},
+    {"gate.GATE_WIDTH": 64},
+    {"gate.GATE_WIDTH": 256, "gate.GATE_TOKENS": 16},
 )
 """Changes to the constants that are set."""
 
@@ -68,6 +69,17 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     return found
 
 
+def put(constants: Mapping[str, int]) -> dict[str, int]:
+    """Set constants of the kernels; gives what they were."""
+    before = {}
+    for name, value in constants.items():
+        file, constant = name.split(".")
+        module = importlib.import_module(f"jade.learn.layers.kernels.{file}")
+        before[name] = getattr(module, constant)
+        setattr(module, constant, value)
+    return before
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("tokens", 54000), ("rank", 32), ("width", 576), ("feed", 1536), ("heads", 960)):
@@ -75,19 +87,15 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "This compares kernels of a GPU, and there is none.\n")
-    from jade.learn.layers import kernels
 
     for variant in VARIANTS:
-        usual = {name: getattr(kernels, name) for name in variant}
-        for name, value in variant.items():
-            setattr(kernels, name, value)
+        usual = put(variant)
         try:
             row: dict[str, object] = dict(measure(options))
         except Exception as error:  # a variant may ask for more memory than a processor has
             row = {"failed": str(error)[:200]}
         print(json.dumps({"variant": dict(variant), **row}), flush=True)
-        for name, value in usual.items():
-            setattr(kernels, name, value)
+        put(usual)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 On a GPU only, within half a minute, most of it compiling. For each number of rows that a program takes at once and each
 number of warps: milliseconds of a launch and the share of the memory's bandwidth; before them the forward kernel's.
-What is varied are the constants of `jade/learn/layers/kernels.py`, which should say what is fastest.
+What is varied are the constants of `jade/learn/layers/kernels/norm.py`, which should say what is fastest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(1, "This compares kernels of a GPU, and there is none.\n")
-    from jade.learn.layers import kernels
+    from jade.learn.layers.kernels import norm
 
     num, width = options.tokens, options.width
     x_TH, past_TH, gain_H = some(num, width), some(num, width), some(1, width)[0]
@@ -43,15 +43,15 @@ def main() -> None:
     floor = 1000 * 4 * 2 * num * width / BANDWIDTH
 
     def back() -> object:
-        return kernels.norm_back(beside_TH, x_TH, gain_H, past_TH, 1e-5, with_gain=False)
+        return norm.norm_back(beside_TH, x_TH, gain_H, past_TH, 1e-5, with_gain=False)
 
     def say(took: float, **what: object) -> None:
         print(json.dumps({**what, "milliseconds": round(took, 4), "of_bandwidth": round(floor / took, 2)}), flush=True)
 
-    say(milliseconds_of(lambda: kernels.add_norm(x_TH, beside_TH, gain_H, 1e-5)), way="forward")
+    say(milliseconds_of(lambda: norm.add_norm(x_TH, beside_TH, gain_H, 1e-5)), way="forward")
     say(milliseconds_of(back), way="backward, as it is set")
     for rows, warps in product(ROWS, WARPS):
-        kernels.NORM_BACK_NUMBERS, kernels.NORM_BACK_A_WARP = rows * width, -(-rows * width // warps)
+        norm.NORM_BACK_NUMBERS, norm.NORM_BACK_A_WARP = rows * width, -(-rows * width // warps)
         say(milliseconds_of(back), way="backward", rows=rows, warps=warps)
 
 

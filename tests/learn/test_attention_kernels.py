@@ -39,9 +39,9 @@ CALLS: dict[str, Calls] = {
 def kernels(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     need_triton()
     mend_dots(monkeypatch)
-    from jade.learn.layers import attention_kernels
+    from jade.learn.layers import kernels
 
-    return attention_kernels
+    return kernels
 
 
 def bounds_of(calls: Calls) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -28,20 +28,10 @@ from jade.learn.monitor.show import Silent
 from jade.learn.open import open_run
 from jade.learn.policy import load_policy
 from jade.learn.rollouts import beside as beside_module
-from jade.learn.rollouts.beside import (
-    AT_ONCE,
-    CANCEL,
-    END_SECONDS,
-    FIRST,
-    PRIORITY,
-    SECOND,
-    Beside,
-    Line,
-    _serve,
-    all_of,
-    deal,
-    open_beside,
-)
+from jade.learn.rollouts import desk
+from jade.learn.rollouts.beside import Beside, all_of, deal, open_beside
+from jade.learn.rollouts.desk import AT_ONCE, CANCEL, _serve
+from jade.learn.rollouts.line import END_SECONDS, FIRST, PRIORITY, SECOND, Line, open_line
 from jade.learn.rollouts.sampler import publish
 from jade.team.crew import open_crew
 from jade.types import Question, Trace
@@ -249,7 +239,7 @@ async def test_what_cannot_be_opened_there_is_said_here(config: Config, tmp_path
 
 @IN_LINUX
 async def test_a_ctrl_c_while_it_starts_is_the_learners_to_hear(config: Config) -> None:
-    async with beside_module._open_line(config) as line:
+    async with open_line(config) as line:
         os.kill(process_id(), signal.SIGINT)
         await asyncio.sleep(0.5)
         os.kill(process_id(), signal.SIGINT)
@@ -273,13 +263,13 @@ async def test_processes_that_never_became_ready_are_ended_together(
             hung_up.append(self)
 
     @asynccontextmanager
-    async def open_line(config: Config) -> AsyncIterator[Loading]:
+    async def open_loading(config: Config) -> AsyncIterator[Loading]:
         try:
             yield Loading()
         finally:
             seen.append(len(hung_up))
 
-    monkeypatch.setattr(beside_module, "_open_line", open_line)
+    monkeypatch.setattr(beside_module, "open_line", open_loading)
     with pytest.raises(BackboneFailed, match="no memory is left"):
         async with open_beside(config.model_copy(update={"learn": learn})):
             pass
@@ -294,7 +284,7 @@ async def test_a_crew_that_cannot_be_closed_does_not_keep_its_process(
         yield SimpleNamespace()
         raise RuntimeError("the index does not let go")
 
-    monkeypatch.setattr(beside_module, "open_crew", open_stubborn)
+    monkeypatch.setattr(desk, "open_crew", open_stubborn)
     ours, theirs = multiprocessing.Pipe()
     ours.send(None)
     await asyncio.wait_for(_serve(config, theirs), 10)
@@ -308,7 +298,7 @@ async def test_what_is_given_up_before_it_was_begun_leaves_no_warning(
         await asyncio.sleep(0.1)  # all that was said has arrived
         yield SimpleNamespace()
 
-    monkeypatch.setattr(beside_module, "open_crew", open_late)
+    monkeypatch.setattr(desk, "open_crew", open_late)
     ours, theirs = multiprocessing.Pipe()
     for said in ((0, "ready", ()), (0, CANCEL, ()), None):
         ours.send(said)

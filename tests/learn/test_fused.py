@@ -23,6 +23,7 @@ from jade.learn.batches import Batch, make_batch
 from jade.learn.layers import fused
 from jade.learn.layers.fused import FusedTrunk
 from jade.learn.layers.merged import LowRank, Merged, Stack
+from jade.learn.layers.row import Queries, Row
 from jade.learn.layers.tiles import plan_tiles
 from jade.learn.learner import Learner
 from jade.learn.policy import Policy
@@ -41,6 +42,8 @@ QWEN = {
 """The widths of Qwen2.5-0.5B."""
 PROMPTS = ((5, 6, 7, 8), (5, 6, 7, 8), (5, 6, 9), (5, 6, 7, 8, 30), (40,), (5, 6, 7, 8))
 
+KERNELS = "jade.learn.layers.kernels"
+
 
 def real_kernels() -> ModuleType:
     need_triton()
@@ -57,7 +60,6 @@ def on_cpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(LowRank, "pays", lambda self: "low rank" in request.param)
     if "formulas" in request.param:
         monkeypatch.setattr(fused, "load_kernels", lambda: fused_formulas)
-        monkeypatch.setattr(fused, "load_attention", lambda: fused_formulas)
     else:
         mend_dots(monkeypatch)
     monkeypatch.setattr(fused, "DEVICES", ("cpu",))
@@ -323,8 +325,8 @@ def test_gates_of_any_size_open_and_close() -> None:
 
 def test_a_gains_gradient_is_summed_over_more_rows_than_there_are_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels = real_kernels()
-    monkeypatch.setattr(kernels, "PROGRAMS", 2)
-    monkeypatch.setattr(kernels, "NORM_BACK_NUMBERS", 64)
+    monkeypatch.setattr(f"{KERNELS}.norm.PROGRAMS", 2)
+    monkeypatch.setattr(f"{KERNELS}.norm.NORM_BACK_NUMBERS", 64)
     x, grad, past, gain = some(19, 24), some(19, 24), some(19, 24), some(24)
     found = kernels.norm_back(grad, x, gain, past, 1e-5, with_gain=True)
     torch.testing.assert_close(found, fused_formulas.norm_back(grad, x, gain, past, 1e-5, with_gain=True))
@@ -348,8 +350,8 @@ def test_kernels_that_turn_heads_follow_their_formulas(num_calls: int) -> None:
     cos, sin, heads = angle.cos(), angle.sin(), some(7, 5, 8)
     place = torch.cat([torch.arange(7), *[torch.tensor([0, 1, 4])] * num_calls]).to(DEVICE)
     num = len(place)
-    everyone = fused.Queries(plan_tiles((0, 7), (0, num), 1, DEVICE), (cos, sin))
-    row = fused.Row(everyone, everyone, place, torch.arange(7, device=DEVICE))
+    everyone = Queries(plan_tiles((0, 7), (0, num), 1, DEVICE), (cos, sin))
+    row = Row(everyone, everyone, place, torch.arange(7, device=DEVICE))
     for source, at, num_turned in ((heads[:, :3], None, 3), (heads[:, 3:], place, 1)):
         out = [heads.new_empty(7 if at is None else num, source.shape[1], 8) for _ in range(2)]
         for how, into in zip((kernels, fused_formulas), out, strict=True):
@@ -374,8 +376,8 @@ def test_adapters_gradients_are_added_up_in_parts(
     """Narrow numbers are the last columns of wider matrices. Parts may have no tokens; what was there stays."""
     kernels = real_kernels()
     mend_dots(monkeypatch)
-    monkeypatch.setattr(kernels, "LEARN_WIDTH", 32)
-    monkeypatch.setattr(kernels, "LEARN_TOKENS", 16)
+    monkeypatch.setattr(f"{KERNELS}.low_rank.LEARN_WIDTH", 32)
+    monkeypatch.setattr(f"{KERNELS}.low_rank.LEARN_TOKENS", 16)
     grad, low = some(num, num_outputs + num_ranks).split((num_outputs, num_ranks), 1)
     given, above = some(num, num_inputs + num_ranks).split((num_inputs, num_ranks), 1)
     found, expected = (torch.ones(parts, num_outputs + num_inputs, num_ranks, device=DEVICE) for _ in range(2))
@@ -394,8 +396,8 @@ def test_adapters_learn_on_the_way_back_through_the_gate(
 ) -> None:
     kernels = real_kernels()
     mend_dots(monkeypatch)
-    monkeypatch.setattr(kernels, "GATE_WIDTH", 32)
-    monkeypatch.setattr(kernels, "GATE_TOKENS", 16)
+    monkeypatch.setattr(f"{KERNELS}.gate.GATE_WIDTH", 32)
+    monkeypatch.setattr(f"{KERNELS}.gate.GATE_TOKENS", 16)
     grad, above = some(num, width + num_ranks).split((width, num_ranks), 1)
     both = some(num, 2 * width + 8)[:, : 2 * width]
     found, expected = (torch.ones(parts, 9 + width, num_ranks, device=DEVICE) for _ in range(2))

@@ -104,6 +104,7 @@ def test_kernels_launched_directly_do_what_triton_launches(
 ) -> None:
     """Whatever was compiled before: numbers of 1 and of 16, and tensors that begin at no multiple of 16 bytes."""
     from jade.learn.layers import kernels
+    from jade.learn.layers.kernels import gate, low_rank, norm, turning
     from jade.learn.layers.launch import Form, Kernel
 
     def some(*shape: int) -> Tensor:
@@ -126,10 +127,10 @@ def test_kernels_launched_directly_do_what_triton_launches(
     shapes = ((num, 48), (num, 48), (48,), (num, 96), (num, 16), (num, 16))
     tensors = (*(some(*shape) for shape in shapes), torch.arange(num, device="cuda"))
     first, again = said(tensors), said(tensors)
-    direct = [form for form in kernels._add_norm._forms.values() if isinstance(form, Form)]
+    direct = [form for form in norm._add_norm._forms.values() if isinstance(form, Form)]
     assert direct, "no form of the kernel was kept: is this Triton known to jade/learn/layers/launch.py?"
-    for kernel in vars(kernels).values():
-        if isinstance(kernel, Kernel):
+    for room in (gate, low_rank, norm, turning):
+        for kernel in (one for one in vars(room).values() if isinstance(one, Kernel)):
             monkeypatch.setattr(kernel, "_is_plain", True)
     for one, other, plain in zip(first, again, said(tensors), strict=True):
         assert torch.equal(one, plain)

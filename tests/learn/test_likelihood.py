@@ -42,7 +42,7 @@ def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> P
         monkeypatch.setattr(likelihood, "has_kernels", lambda device: False)
         return FORMULAS
     need_triton()
-    from jade.learn.layers import likelihood_kernels
+    from jade.learn.layers.kernels import likelihood as likelihood_kernels
 
     monkeypatch.setattr(likelihood_kernels, "BLOCK", 32)
     monkeypatch.setattr(likelihood, "has_kernels", lambda device: True)

@@ -16,7 +16,8 @@ from jade.learn.learner import Learner
 from jade.learn.monitor.show import Spectator
 from jade.learn.policy import load_policy
 from jade.learn.questions import QuestionStream
-from jade.learn.rollouts.beside import Beside, num_beside, open_beside, stand_back
+from jade.learn.rollouts.beside import Beside, num_beside, open_beside
+from jade.learn.rollouts.line import stand_back
 from jade.learn.rollouts.sampler import Troupe
 from jade.learn.texts import TEXTS, check_texts, write_whole
 from jade.learn.train import Run

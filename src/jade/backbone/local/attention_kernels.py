@@ -55,8 +55,8 @@ def attend_prompts(
 
 
 @triton.jit(do_not_specialize=["num_bounds"])
-def _attend_prompts(  # noqa: ANN202
-    query, kv, bounds, out, scale, num_bounds, side_stride, position_stride,  # noqa: ANN001
+def _attend_prompts(
+    query, kv, bounds, out, scale, num_bounds, side_stride, position_stride,
     K: tl.constexpr, G: tl.constexpr, D: tl.constexpr, TILES: tl.constexpr, BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):  # fmt: skip
@@ -94,8 +94,8 @@ def _attend_prompts(  # noqa: ANN202
 
 
 @triton.jit
-def _see(  # noqa: ANN202
-    query_MD, keys, side_stride, position_stride, begin, end, num_seen, last_M, scale, most_M, sum_M, out_MD,  # noqa: ANN001
+def _see(
+    query_MD, keys, side_stride, position_stride, begin, end, num_seen, last_M, scale, most_M, sum_M, out_MD,
     D: tl.constexpr, BLOCK_N: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """Goes on with what rows have seen, over more keys: all of which they see, or some."""
@@ -147,8 +147,8 @@ def attend_one(
 
 
 @triton.jit
-def _attend_one(  # noqa: ANN202
-    qkv, cos, sin, kv, position, done, out, scale, side_stride, slot_stride, position_stride,  # noqa: ANN001
+def _attend_one(
+    qkv, cos, sin, kv, position, done, out, scale, side_stride, slot_stride, position_stride,
     G: tl.constexpr, BLOCK_G: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """A program is a key-value head of a slot; its query heads are the rows of the products."""

@@ -37,7 +37,7 @@ def add_norm(x_NE: Tensor, delta_NE: Tensor | None, weight_E: Tensor, eps: float
 
 
 @triton.jit
-def _add_norm(x, delta, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr):  # noqa: ANN001, ANN202
+def _add_norm(x, delta, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADDS: tl.constexpr):
     column = tl.arange(0, BLOCK)
     inside = column < WIDTH
     place = tl.program_id(0).to(tl.int64) * WIDTH + column
@@ -61,7 +61,7 @@ def gated(both_NF: Tensor) -> Tensor:
 
 
 @triton.jit
-def _gated(both, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def _gated(both, out, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < WIDTH
@@ -88,8 +88,8 @@ def turn_and_store(
 
 
 @triton.jit
-def _turn_and_store(  # noqa: ANN202
-    qkv, cos, sin, query, kv, slot, position, side_stride, slot_stride, position_stride,  # noqa: ANN001
+def _turn_and_store(
+    qkv, cos, sin, query, kv, slot, position, side_stride, slot_stride, position_stride,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program is a token; heads are rows: first the H of queries, then K of keys, then K of values."""
@@ -134,7 +134,7 @@ def draw_and_record(logits_BV: Tensor, row_B: Tensor, slots: Slots, eos: Tensor)
 
 
 @triton.jit
-def _mix(word):  # noqa: ANN001, ANN202
+def _mix(word):
     """A round of splitmix64."""
     word = (word ^ (word >> 30)) * tl.full([], 0xBF58476D1CE4E5B9, tl.uint64)
     word = (word ^ (word >> 27)) * tl.full([], 0x94D049BB133111EB, tl.uint64)
@@ -142,15 +142,15 @@ def _mix(word):  # noqa: ANN001, ANN202
 
 
 @triton.jit
-def _uniform(seed, step):  # noqa: ANN001, ANN202
+def _uniform(seed, step):
     golden = tl.full([], 0x9E3779B97F4A7C15, tl.uint64)
     word = _mix(_mix(seed.to(tl.uint64, bitcast=True) + golden) + golden * (step + 1).to(tl.uint64, bitcast=True))
     return ((word >> 32).to(tl.float64) + 0.5) / 4294967296.0
 
 
 @triton.jit
-def _draw_and_record(  # noqa: ANN202
-    logits, row, seed, temperature, num_sampled, limit, done, last_token, token, logp, eos, num_eos, num_new,  # noqa: ANN001
+def _draw_and_record(
+    logits, row, seed, temperature, num_sampled, limit, done, last_token, token, logp, eos, num_eos, num_new,
     V: tl.constexpr, BLOCK: tl.constexpr, NUM: tl.constexpr, NUM_BLOCK: tl.constexpr, EOS_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A program is a row. One pass over the logits finds every block's largest and its weight; then the block under
@@ -204,6 +204,6 @@ def _draw_and_record(  # noqa: ANN202
 
 
 @triton.jit
-def _place_of_max(value, top, place):  # noqa: ANN001, ANN202
+def _place_of_max(value, top, place):
     """The first place where the largest value stands."""
     return tl.min(tl.where(value == top, place, 2147483647), axis=0)

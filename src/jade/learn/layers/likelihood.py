@@ -9,7 +9,7 @@ learn and only from log-probabilities, their gradient is made while the logits a
 nothing left but to multiply. Otherwise it computes the logits again.
 
 On a GPU a slice of logits is half a gigabyte, and going through it is what costs: there kernels of our own do so once
-each way (`likelihood_kernels.py`). The formulas here are what they are compared with, and what runs elsewhere.
+each way (`kernels/likelihood.py`). The formulas here are what they are compared with, and what runs elsewhere.
 
 Shapes: N = action tokens, H = hidden width, V = vocabulary.
 """
@@ -89,9 +89,9 @@ def has_kernels(device: torch.device) -> bool:
 
 def load_kernels() -> Passes:
     """Not before they are needed: Triton is not everywhere."""
-    from jade.learn.layers import likelihood_kernels
+    from jade.learn.layers.kernels import likelihood
 
-    return likelihood_kernels
+    return likelihood
 
 
 class _Likelihood(torch.autograd.Function):

@@ -1,8 +1,7 @@
 # mypy: disable-error-code="misc, no-untyped-def, no-any-return, untyped-decorator"
 """Log-probability and entropy from a slice of logits, and the gradient at them: one way through it each.
 
-What is computed is in float32. Logits are finite: products of finite numbers are. Imported on a GPU only: Triton comes
-with torch's CUDA builds.
+What is computed is in float32. Logits are finite: products of finite numbers are.
 
 Shapes: N = action tokens, V = vocabulary.
 """
@@ -34,7 +33,7 @@ def summarise(
 
 
 @triton.jit
-def _heat_of(temperature, row, COLUMN: tl.constexpr):  # noqa: ANN001, ANN202
+def _heat_of(temperature, row, COLUMN: tl.constexpr):
     """What a token's logits are multiplied with."""
     if COLUMN:
         temperature = tl.load(temperature + row)
@@ -42,8 +41,8 @@ def _heat_of(temperature, row, COLUMN: tl.constexpr):  # noqa: ANN001, ANN202
 
 
 @triton.jit(do_not_specialize=["target", "temperature", "logp", "entropy", "total"])
-def _summarise(  # noqa: ANN202
-    logits, target, temperature, logp, entropy, total,  # noqa: ANN001
+def _summarise(
+    logits, target, temperature, logp, entropy, total,
     V: tl.constexpr, BLOCK: tl.constexpr, COLUMN: tl.constexpr,
 ):  # fmt: skip
     """A program is a token. Each of its columns keeps the highest logit x that it has met, m, and of all that it has
@@ -102,8 +101,8 @@ def gradient(
 
 
 @triton.jit(do_not_specialize=["target", "temperature", "entropy", "total", "of_logp", "of_entropy"])
-def _gradient(  # noqa: ANN202
-    logits, grad, target, temperature, entropy, total, of_logp, of_entropy,  # noqa: ANN001
+def _gradient(
+    logits, grad, target, temperature, entropy, total, of_logp, of_entropy,
     V: tl.constexpr, BLOCK: tl.constexpr, COLUMN: tl.constexpr, OF_LOGP: tl.constexpr, OF_ENTROPY: tl.constexpr,
 ):  # fmt: skip
     """-p (g + h (log p + H)) / temperature, and the target's own. A program is a block of a token's logits."""
