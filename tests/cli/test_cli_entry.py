@@ -37,7 +37,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
 def test_every_verb_that_has_a_file_is_registered() -> None:
     files = {path.stem for path in (ROOT / "src/jade/cli").glob("*.py")}
     registered = {command.__module__.rpartition(".")[2] for command in VERBS.values()} | {"trace"}
-    assert files - registered == {"__init__", "answer", "main", "options", "screen", "tree"}
+    assert files - registered == {"__init__", "main", "options"}
 
 
 def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
