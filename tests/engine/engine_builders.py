@@ -11,6 +11,8 @@ from typing import Any
 from jade.backbone.base import Backbone
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BudgetConfig, TeamConfig
+from jade.engine.rollout import Job
+from jade.engine.seeds import derive_seed
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew
@@ -204,3 +206,12 @@ class ErraticLibrary(Library):
         if "burn" in queries[0] or queries[0].startswith("Where"):
             raise OSError(f"no shelf: {queries[0]}")
         return await super().search(queries, k)
+
+
+def jobs_for(questions: Sequence[Question], seed: int, num_samples: int = 1) -> list[Job]:
+    """`num_samples` jobs a question, the samples of one question next to each other."""
+    return [
+        Job(question, seed if num_samples == 1 else derive_seed(seed, sample))
+        for question in questions
+        for sample in range(num_samples)
+    ]

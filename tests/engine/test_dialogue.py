@@ -8,7 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_builders import AUSTEN, EMMA, ROOT_QUESTION, BurntLibrary, Erratic, Library, crew, roles, script, timeless
+from engine_builders import (
+    AUSTEN,
+    EMMA,
+    ROOT_QUESTION,
+    BurntLibrary,
+    Erratic,
+    Library,
+    crew,
+    jobs_for,
+    roles,
+    script,
+    timeless,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +28,7 @@ from jade.config import RewardConfig, TeamConfig
 from jade.engine.events import Event, NodeOpened, NodeSolved, StepEnded
 from jade.engine.record import trace_from_json, trace_to_json
 from jade.engine.replay import replay_crew
-from jade.engine.rollout import jobs_for, rollout
+from jade.engine.rollout import rollout
 from jade.engine.solve import solve
 from jade.retrieval.base import Retriever
 from jade.reward.outcome import assign_rewards

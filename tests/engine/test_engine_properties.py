@@ -8,14 +8,27 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from engine_builders import AMPLE, Erratic, ErraticLibrary, Paced, asked, crew, plan, roles, script, split, timeless
+from engine_builders import (
+    AMPLE,
+    Erratic,
+    ErraticLibrary,
+    Paced,
+    asked,
+    crew,
+    jobs_for,
+    plan,
+    roles,
+    script,
+    split,
+    timeless,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jade.config import TeamConfig
 from jade.engine.record import dump_trace, trace_from_json
 from jade.engine.replay import replay_crew
-from jade.engine.rollout import jobs_for, rollout
+from jade.engine.rollout import rollout
 from jade.engine.solve import solve
 from jade.team.roles import RoleSpec
 from jade.team.team import Team, build_team

@@ -13,6 +13,7 @@ from engine_builders import (
     Library,
     by_question,
     crew,
+    jobs_for,
     plan,
     script,
     timeless,
@@ -21,7 +22,7 @@ from engine_builders import (
 from jade.config import TeamConfig
 from jade.engine.record import dump_trace, trace_from_json
 from jade.engine.replay import ReplayBackbone, ReplayRetriever, replay_crew
-from jade.engine.rollout import jobs_for, rollout
+from jade.engine.rollout import rollout
 from jade.engine.solve import solve
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.types import Prompt, Question, Sampling, Trace

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from engine_builders import AMPLE, ROOT_QUESTION, Erratic, ErraticLibrary, crew, script, timeless
+from engine_builders import AMPLE, ROOT_QUESTION, Erratic, ErraticLibrary, crew, jobs_for, script, timeless
 
-from jade.engine.rollout import Job, jobs_for, rollout
+from jade.engine.rollout import Job, rollout
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import solve
 from jade.errors import ConfigError

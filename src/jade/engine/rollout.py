@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jade.engine.seeds import derive_seed
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.team.crew import Crew
@@ -20,15 +19,6 @@ class Job:
     question: Question
     seed: int = 0
     effort: Effort | None = None
-
-
-def jobs_for(questions: Sequence[Question], seed: int, num_samples: int = 1) -> list[Job]:
-    """`num_samples` jobs a question, the samples of one question next to each other."""
-    return [
-        Job(question, seed if num_samples == 1 else derive_seed(seed, sample))
-        for question in questions
-        for sample in range(num_samples)
-    ]
 
 
 def ignore(position: int, trace: Trace) -> None:
