@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from corpus_builders import docx, jsonl, jsonl_gz, pdf, write_files
+from corpus_builders import docx, jsonl, jsonl_gz, paragraph, pdf, row, word_file, write_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -122,6 +122,7 @@ def test_navigation_is_no_part_of_a_page() -> None:
         ("<svg><object>x</svg>seen", "seen"),
         ("a<p>b<p>c", "a\n\nb\n\nc"),
         ("plain & simple", "plain & simple"),
+        ("in&shy;vis\u00adible", "invisible"),
         ("<script>x</script >after", "after"),
         ("<nav>never <b>closed", "never closed"),
         ("</nav>seen", "seen"),
@@ -161,20 +162,51 @@ def test_a_pdf_of_pictures_says_that_it_holds_no_text(tmp_path: Path) -> None:
     assert reason(tmp_path / "a.pdf") == "holds no text (scanned pages?)"
 
 
-def test_a_pdf_with_a_password_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
+def test_a_pdf_with_a_password_says_so_and_one_that_only_forbids_printing_is_read(
+    tmp_path: Path, algorithm: str
+) -> None:
     from pypdf import PdfReader, PdfWriter
 
     write_files(tmp_path, {"open.pdf": pdf(["Secret."])})
-    writer = PdfWriter(clone_from=PdfReader(tmp_path / "open.pdf"))
-    writer.encrypt("word", algorithm="RC4-128")
-    writer.write(tmp_path / "a.pdf")
+    for name, password in (("a.pdf", "word"), ("b.pdf", "")):
+        writer = PdfWriter(clone_from=PdfReader(tmp_path / "open.pdf"))
+        writer.encrypt(password, owner_password="owner", algorithm=algorithm)
+        writer.write(tmp_path / name)
     assert reason(tmp_path / "a.pdf") == "is protected by a password"
+    assert document(tmp_path / "b.pdf").text == "Secret."
 
 
 def test_a_word_file_is_its_paragraphs(tmp_path: Path) -> None:
     docx(tmp_path / "a.docx", ["First one.", "", "Second & last."], title="Minutes")
     found = document(tmp_path / "a.docx")
     assert (found.title, found.text) == ("Minutes", "First one.\n\nSecond & last.")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (paragraph("From 1939", "<w:noBreakHyphen/><w:t>45.</w:t>"), "From 1939-45."),
+        (row(paragraph("Dam"), paragraph("1931")) + paragraph("After."), "Dam 1931\n\nAfter."),
+        (row(paragraph("Dam"), ""), "Dam"),
+        (row(paragraph("One.") + paragraph("Two."), paragraph("Three.")), "One.\n\nTwo.\n\nThree."),
+        ("<w:moveFrom>" + paragraph("Moved.") + "</w:moveFrom>" + paragraph("Stays."), "Stays."),
+    ],
+)
+def test_a_word_file_reads_as_it_is_shown(tmp_path: Path, body: str, text: str) -> None:
+    assert document(word_file(tmp_path / "a.docx", body)).text == text
+
+
+def test_notes_of_a_word_file_are_read_after_its_body(tmp_path: Path) -> None:
+    path = word_file(tmp_path / "a.docx", paragraph("It was dear."), notes=paragraph("It cost 9 million."))
+    assert document(path).text == "It was dear.\n\nIt cost 9 million."
+
+
+@pytest.mark.parametrize(
+    "form", [{"member": "document2.xml"}, {"namespace": "http://purl.oclc.org/ooxml/wordprocessingml/main"}]
+)
+def test_other_programs_forms_of_a_word_file_are_read(tmp_path: Path, form: dict[str, str]) -> None:
+    assert document(word_file(tmp_path / "a.docx", paragraph("Seen."), **form)).text == "Seen."
 
 
 def test_a_word_file_that_expands_beyond_the_limit_is_passed_over(tmp_path: Path) -> None:

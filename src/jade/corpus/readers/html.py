@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jade.corpus.documents import Document, Limits
 from jade.corpus.readers.markup import Tag, pieces_of
-from jade.corpus.readers.plain import decode, read_bytes, title_from
+from jade.corpus.readers.plain import SOFT_HYPHEN, decode, read_bytes, title_from
 
 HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe", "object", "select"})
 BLOCK_TAGS = (
@@ -47,7 +47,7 @@ class Page:
 
     def add(self, piece: Tag | str) -> None:
         if isinstance(piece, str):
-            self._add_text(unescape(piece))
+            self._add_text(unescape(piece).replace(SOFT_HYPHEN, ""))
         elif self._hidden_depth:
             self._hidden_depth += (-1 if piece.closes else 1) * (piece.name == self._hidden_in)
         elif piece.name in HIDDEN:
