@@ -37,7 +37,7 @@ def test_every_verb_explains_itself(verb: str) -> None:
 def test_every_verb_that_has_a_file_is_registered() -> None:
     files = {path.stem for path in (ROOT / "src/jade/cli").glob("*.py")}
     registered = {command.__module__.rpartition(".")[2] for command in VERBS.values()} | {"trace"}
-    assert files - registered == {"__init__", "answer", "main", "options", "screen", "tree"}
+    assert files - registered == {"__init__", "main", "options"}
 
 
 def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
@@ -115,6 +115,14 @@ def test_an_extra_that_is_not_installed_is_named_with_the_remedy(index: Path) ->
     done = run_without("torch", "ask", "Who?", "--index", index)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "jade: the package torch is not installed; pip install 'jade-team[local]'\n"
+
+
+@pytest.mark.parametrize("model", ["no-such-model", "localhost:11434/v1"])
+def test_a_mistyped_model_is_said_before_torch_is_loaded(index: Path, model: str) -> None:
+    done = run_without("torch", "ask", "Who?", "--index", index, "--model", model)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"jade: model {model!r} is no shipped name")
+    assert "no URL (http://…)" in done.stderr
 
 
 def test_what_everyone_needs_is_missed_with_a_traceback(index: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from jade.errors import WeightsMissing
 CHUNK_BYTES = 1 << 20
 HUB_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model"]
 """What is taken from a hub: weights as safetensors and what the tokenizer needs; never pickle, never Python."""
+
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,10 +219,11 @@ def _require_file(path: Path) -> None:
 
 
 def _require_hub_name(name: str) -> None:
-    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
+    if not HUB_NAME.fullmatch(name):
         known = ", ".join(sorted([*SHIPPED, *TRAINED]))
         raise WeightsMissing(
-            f"model {name!r} is no shipped name ({known}), no folder, no .gguf file and no hub name (owner/model)"
+            f"model {name!r} is no shipped name ({known}), no folder, no .gguf file, "
+            "no hub name (owner/model) and no URL (http://…)"
         )
 
 
