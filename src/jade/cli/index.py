@@ -29,7 +29,9 @@ def command(
     words: Annotated[int, typer.Option(help="Words in a passage, about.")] = 100,
     overlap: Annotated[int, typer.Option(help="Words that a passage repeats of the one before.")] = 0,
     row_words: Annotated[int, typer.Option(help="JSONL rows up to this many words stay whole.")] = 400,
-    max_megabytes: Annotated[float, typer.Option(help="Larger files are passed over (JSONL: larger lines).")] = 50.0,
+    max_megabytes: Annotated[
+        float, typer.Option(help="Larger files are passed over; JSONL is read up to a larger line.")
+    ] = 50.0,
     dense: Annotated[
         bool | None, typer.Option("--dense/--no-dense", help="Also search by meaning. Not given: as the index was.")
     ] = None,
