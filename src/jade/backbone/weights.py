@@ -111,13 +111,16 @@ def name_elsewhere(name: str) -> str:
 
 def default_cache() -> Path:
     """`JADE_CACHE`, or the place where this platform keeps caches."""
-    if given := os.environ.get("JADE_CACHE"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "jade"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "jade"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jade"
+    try:
+        if given := os.environ.get("JADE_CACHE"):
+            return Path(given).expanduser()
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "jade"
+        if sys.platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "jade"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jade"
+    except RuntimeError:  # a service's user may have no home
+        raise WeightsMissing("there is no home folder to keep models in; set JADE_CACHE to a folder") from None
 
 
 def checked_folder(path: Path) -> Path:
