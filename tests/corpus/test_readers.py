@@ -108,6 +108,11 @@ def test_html_is_the_words_a_reader_sees(tmp_path: Path) -> None:
     assert found.text == "Head\n\nFirst bold word.\n\nSecond\nline <script>.\n\na b"
 
 
+def test_preformatted_lines_stay_lines() -> None:
+    page = "<p>Run\nit:<pre>jade index\r\n  <b>jade</b> ask\n</pre><p>and\nwait</p></pre>a\nb"
+    assert visible_text(page).text == "Run it:\n\njade index\njade ask\n\nand wait\n\na b"
+
+
 def test_navigation_is_no_part_of_a_page() -> None:
     links = "<ul><li><a href=/>Home</a><nav>More</nav><li>About</ul>"
     page = f"<header>Ashford</header><NAV class=top>{links}</NAV><p>A town.<nav>{links}</nav><p>It is old."
