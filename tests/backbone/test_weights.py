@@ -190,7 +190,7 @@ def test_without_a_home_folder_the_remedy_is_named(monkeypatch: pytest.MonkeyPat
     for variable in ("HOME", "XDG_CACHE_HOME", "JADE_CACHE"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    with pytest.raises(WeightsMissing, match="no home folder .* JADE_CACHE"):
+    with pytest.raises(WeightsMissing, match=r"no home folder .* JADE_CACHE"):
         resolve_weights("smollm2-135m")
 
 
