@@ -149,6 +149,7 @@ def test_an_override_is_toml_where_it_can_be_and_text_otherwise(
         ("roles.QR.threads=-1", "roles.QR.threads: Input should be greater than or equal to 0 (given: -1)"),
         ("seed", "override 'seed' is not of the form section.field=value"),
         ("=3", "override '=3' is not of the form section.field=value"),
+        ("team.extensions=a.py", "team.extensions: it takes a list: [\"a.py\"] (given: 'a.py')"),
         ("seed.x=3", "seed: Input should be a valid integer (given: {'x': 3})"),
     ],
 )

@@ -40,6 +40,11 @@ def test_a_question_is_answered_with_what_supports_it() -> None:
     assert trace.citations[0].passage.text == TEXTS[0]
 
 
+def test_one_text_is_not_taken_for_a_question_a_letter() -> None:
+    with jade.open_team(find, speak) as team, pytest.raises(jade.JadeError, match=r"ask_all\(\['Who\?'\]\)"):
+        team.ask_all("Who?")
+
+
 def test_functions_may_be_asynchronous_or_give_passages() -> None:
     async def slow_speak(prompt: jade.Prompt) -> str:
         await asyncio.sleep(0)

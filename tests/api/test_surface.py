@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import jade
+from jade.cli.index import command
 
 
 @pytest.mark.parametrize("name", jade.__all__)
@@ -26,6 +29,21 @@ def test_no_name_is_that_of_a_room() -> None:
 def test_a_name_that_is_not_there_is_said() -> None:
     with pytest.raises(AttributeError, match="no attribute 'open_tema'"):
         jade.open_tema  # noqa: B018
+
+
+def test_indexing_takes_the_options_of_its_verb() -> None:
+    def options(function: Callable[..., object]) -> set[str]:
+        return set(signature(function).parameters)
+
+    assert options(command) - options(jade.index) == {"shard_size", "list_all", "verify"}
+    assert options(jade.index) <= options(command)
+
+
+def test_an_option_of_indexing_has_its_effect(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Ashford. " * 400)
+    (tmp_path / "b.txt").write_text("Corby.")
+    report = jade.index(tmp_path, tmp_path / "index", max_megabytes=0.001)
+    assert [path for path, _ in report.unreadable] == ["a.txt"]
 
 
 def test_importing_loads_nothing_heavy() -> None:

@@ -226,7 +226,7 @@ async def test_the_key_is_sent_and_never_shown(
     echo = Act(401, {"error": {"message": f"Incorrect API key provided: {KEY}"}})
     with serving(echo) as server, caplog.at_level(logging.DEBUG):
         async with opened(server, "#m") as backbone:
-            with pytest.raises(BackboneFailed, match="check the key") as caught:
+            with pytest.raises(BackboneFailed, match="check the key in JADE_TEST_KEY") as caught:
                 await backbone.generate(PROMPT, Sampling())
             shown = [repr(backbone), str(caught.value), repr(caught.value), caplog.text]
     assert server.requests[0]["key"] == f"Bearer {KEY}"

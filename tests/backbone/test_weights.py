@@ -180,6 +180,20 @@ def test_the_cache_is_where_the_environment_says(
     assert weights.default_cache().name == "jade"
 
 
+def test_without_a_home_folder_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service's user may have none: neither the environment nor the list of users knows it."""
+    import pwd
+
+    def nobody(uid: int) -> object:
+        raise KeyError(uid)
+
+    for variable in ("HOME", "XDG_CACHE_HOME", "JADE_CACHE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    with pytest.raises(WeightsMissing, match=r"no home folder .* JADE_CACHE"):
+        resolve_weights("smollm2-135m")
+
+
 def test_a_file_that_is_no_gguf_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "junk.gguf").write_bytes(b"GGUF" + bytes(200))
     with pytest.raises(WeightsMissing, match=r"junk\.gguf cannot be read"):

@@ -165,7 +165,7 @@ def test_a_failing_server_is_one_clear_line_and_a_status(index: Path) -> None:
     assert (done.status, done.out) == (1, "")
     *progress, complaint = done.err.splitlines()
     assert complaint == (
-        f"jade: no answer: BackboneFailed: {url}: HTTP 500 (out of memory) (1 tries) "
+        f"jade: no answer: BackboneFailed: {url}: HTTP 500 (out of memory) (1 try) "
         "(what was tried: jade trace show traces.jsonl)"
     )
     assert all(line.startswith("0 ") for line in progress)

@@ -117,6 +117,14 @@ def test_an_extra_that_is_not_installed_is_named_with_the_remedy(index: Path) ->
     assert done.stderr == "jade: the package torch is not installed; pip install 'jade-team[local]'\n"
 
 
+@pytest.mark.parametrize("model", ["no-such-model", "localhost:11434/v1"])
+def test_a_mistyped_model_is_said_before_torch_is_loaded(index: Path, model: str) -> None:
+    done = run_without("torch", "ask", "Who?", "--index", index, "--model", model)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"jade: model {model!r} is no shipped name")
+    assert "no URL (http://…)" in done.stderr
+
+
 def test_what_everyone_needs_is_missed_with_a_traceback(index: Path) -> None:
     done = run_without("numpy", "ask", "Who?", "--index", index, "--model", "http://127.0.0.1:9/v1")
     assert "Traceback" in done.stderr

@@ -60,12 +60,36 @@ def pdf(pages: Sequence[str], title: str = "") -> bytes:
 
 
 def docx(path: Path, paragraphs: Sequence[str], title: str = "", prologue: str = "") -> Path:
-    body = "".join(f"<w:p><w:r><w:t>{escape(text)}</w:t></w:r></w:p>" for text in paragraphs)
+    return word_file(path, "".join(map(paragraph, paragraphs)), title=title, prologue=prologue)
+
+
+def paragraph(text: str, more: str = "") -> str:
+    """A paragraph's XML, with more after its text."""
+    return f"<w:p><w:r><w:t>{escape(text)}</w:t>{more}</w:r></w:p>"
+
+
+def row(*cells: str) -> str:
+    """A table of one row; each cell is the XML of its paragraphs."""
+    return f"<w:tbl><w:tr>{''.join(f'<w:tc>{cell}</w:tc>' for cell in cells)}</w:tr></w:tbl>"
+
+
+def word_file(
+    path: Path,
+    body: str,
+    title: str = "",
+    prologue: str = "",
+    notes: str = "",
+    member: str = "document.xml",
+    namespace: str = WORD_NAMESPACE,
+) -> Path:
+    """A .docx file whose body, and whose footnotes, are the XML given."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
-            "word/document.xml",
-            f'{prologue}<w:document xmlns:w="{WORD_NAMESPACE}"><w:body>{body}</w:body></w:document>',
+            f"word/{member}",
+            f'{prologue}<w:document xmlns:w="{namespace}"><w:body>{body}</w:body></w:document>',
         )
+        if notes:
+            archive.writestr("word/footnotes.xml", f'<w:footnotes xmlns:w="{namespace}">{notes}</w:footnotes>')
         if title:
             archive.writestr(
                 "docProps/core.xml", f'<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>{title}</dc:title></c>'

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from corpus_builders import write_files
 
+from jade.corpus.documents import Unreadable
 from jade.corpus.files import Found, find_files
 from jade.errors import DocumentError
 
@@ -75,6 +76,20 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     found = find_files([tmp_path])
     assert [(item.path, item.reason) for item in found.unreadable] == [("pipe.txt", "is not a plain file")]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_closed_file_is_listed_until_it_is_open(tmp_path: Path) -> None:
+    """What counts as read is known by its size and time, and opening a file changes neither."""
+    write_files(tmp_path, {"a.txt": "x", "closed.txt": "x"})
+    (tmp_path / "closed.txt").chmod(0)
+    found = find_files([tmp_path])
+    (tmp_path / "closed.txt").chmod(0o600)
+    assert (names(found), found.unreadable) == (
+        ["a.txt"],
+        (Unreadable("closed.txt", "cannot be opened (Permission denied)"),),
+    )
+    assert names(find_files([tmp_path])) == ["a.txt", "closed.txt"]
 
 
 def test_the_index_inside_the_folder_is_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from corpus_builders import docx, jsonl, jsonl_gz, pdf, write_files
+from corpus_builders import docx, jsonl, jsonl_gz, paragraph, pdf, row, word_file, write_files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -108,6 +108,11 @@ def test_html_is_the_words_a_reader_sees(tmp_path: Path) -> None:
     assert found.text == "Head\n\nFirst bold word.\n\nSecond\nline <script>.\n\na b"
 
 
+def test_preformatted_lines_stay_lines() -> None:
+    page = "<p>Run\nit:<pre>jade index\r\n  <b>jade</b> ask\n</pre><p>and\nwait</p></pre>a\nb"
+    assert visible_text(page).text == "Run it:\n\njade index\njade ask\n\nand wait\n\na b"
+
+
 def test_navigation_is_no_part_of_a_page() -> None:
     links = "<ul><li><a href=/>Home</a><nav>More</nav><li>About</ul>"
     page = f"<header>Ashford</header><NAV class=top>{links}</NAV><p>A town.<nav>{links}</nav><p>It is old."
@@ -122,6 +127,7 @@ def test_navigation_is_no_part_of_a_page() -> None:
         ("<svg><object>x</svg>seen", "seen"),
         ("a<p>b<p>c", "a\n\nb\n\nc"),
         ("plain & simple", "plain & simple"),
+        ("in&shy;vis\u00adible", "invisible"),
         ("<script>x</script >after", "after"),
         ("<nav>never <b>closed", "never closed"),
         ("</nav>seen", "seen"),
@@ -161,20 +167,51 @@ def test_a_pdf_of_pictures_says_that_it_holds_no_text(tmp_path: Path) -> None:
     assert reason(tmp_path / "a.pdf") == "holds no text (scanned pages?)"
 
 
-def test_a_pdf_with_a_password_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
+def test_a_pdf_with_a_password_says_so_and_one_that_only_forbids_printing_is_read(
+    tmp_path: Path, algorithm: str
+) -> None:
     from pypdf import PdfReader, PdfWriter
 
     write_files(tmp_path, {"open.pdf": pdf(["Secret."])})
-    writer = PdfWriter(clone_from=PdfReader(tmp_path / "open.pdf"))
-    writer.encrypt("word", algorithm="RC4-128")
-    writer.write(tmp_path / "a.pdf")
+    for name, password in (("a.pdf", "word"), ("b.pdf", "")):
+        writer = PdfWriter(clone_from=PdfReader(tmp_path / "open.pdf"))
+        writer.encrypt(password, owner_password="owner", algorithm=algorithm)
+        writer.write(tmp_path / name)
     assert reason(tmp_path / "a.pdf") == "is protected by a password"
+    assert document(tmp_path / "b.pdf").text == "Secret."
 
 
 def test_a_word_file_is_its_paragraphs(tmp_path: Path) -> None:
     docx(tmp_path / "a.docx", ["First one.", "", "Second & last."], title="Minutes")
     found = document(tmp_path / "a.docx")
     assert (found.title, found.text) == ("Minutes", "First one.\n\nSecond & last.")
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (paragraph("From 1939", "<w:noBreakHyphen/><w:t>45.</w:t>"), "From 1939-45."),
+        (row(paragraph("Dam"), paragraph("1931")) + paragraph("After."), "Dam 1931\n\nAfter."),
+        (row(paragraph("Dam"), ""), "Dam"),
+        (row(paragraph("One.") + paragraph("Two."), paragraph("Three.")), "One.\n\nTwo.\n\nThree."),
+        ("<w:moveFrom>" + paragraph("Moved.") + "</w:moveFrom>" + paragraph("Stays."), "Stays."),
+    ],
+)
+def test_a_word_file_reads_as_it_is_shown(tmp_path: Path, body: str, text: str) -> None:
+    assert document(word_file(tmp_path / "a.docx", body)).text == text
+
+
+def test_notes_of_a_word_file_are_read_after_its_body(tmp_path: Path) -> None:
+    path = word_file(tmp_path / "a.docx", paragraph("It was dear."), notes=paragraph("It cost 9 million."))
+    assert document(path).text == "It was dear.\n\nIt cost 9 million."
+
+
+@pytest.mark.parametrize(
+    "form", [{"member": "document2.xml"}, {"namespace": "http://purl.oclc.org/ooxml/wordprocessingml/main"}]
+)
+def test_other_programs_forms_of_a_word_file_are_read(tmp_path: Path, form: dict[str, str]) -> None:
+    assert document(word_file(tmp_path / "a.docx", paragraph("Seen."), **form)).text == "Seen."
 
 
 def test_a_word_file_that_expands_beyond_the_limit_is_passed_over(tmp_path: Path) -> None:
@@ -257,7 +294,7 @@ def test_a_line_without_end_stops_at_the_limit(tmp_path: Path) -> None:
         kept, stopped = read(tmp_path / name, SMALL)
         assert isinstance(kept, Document)
         assert isinstance(stopped, Unreadable)
-        assert "line larger than the limit" in stopped.reason
+        assert stopped.reason == "has a line larger than the limit of 0.0005 MB; nothing from there on was read"
 
 
 def test_a_gzip_that_is_cut_off_keeps_what_came_before(tmp_path: Path) -> None:

@@ -74,10 +74,27 @@ async def test_yes_and_no_are_supported_by_whatever_is_cited(passages: tuple[Pas
         ("in November", "no", False),
         ("anything", "", False),
         ("anything", "the", False),
+        ("O’Brien’s mill of 1939–45", "O'Brien's mill", True),
+        ("O’Brien’s mill of 1939–45", "1939-45", True),
+        ("O'Brien's mill", "O’Brien", False),
+        ("O'Brien's mill", "O’Brien’s", True),
+        ("the mill—Ada Lenn’s pride—burned", "Ada Lenn's", True),
+        ("the o\ufb03ce in Cafe\u0301 Una", "Office in Café Una", True),
+        ("14 October", "4 October", False),
     ],
 )
 def test_a_passage_holds_an_answer_as_whole_words(text: str, wanted: str, expected: bool) -> None:
     assert holds(replace(ROMANCE, text=text), wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "supported"), [("Jane Austen; Hampshire", True), ("Jane Austen; Paris", False), (";", False)]
+)
+def test_an_answer_of_several_parts_is_supported_where_each_is(said: str, supported: bool) -> None:
+    """So the engine itself writes the answers of independent sub-questions."""
+    texts = ("by Jane Austen", "born in Hampshire")
+    cited = [Citation(n, "0.1", replace(ROMANCE, title="", text=text), False) for n, text in enumerate(texts)]
+    assert is_supported(said, cited) == supported
 
 
 def test_a_title_holds_an_answer_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,14 @@ def test_traces_survive_their_file(tmp_path_factory: pytest.TempPathFactory, tra
     append_traces(path, traces[:1])
     append_traces(path, traces[1:])
     assert list(read_traces(path)) == traces
+
+
+def test_several_may_add_to_a_file_at_once(tmp_path: Path, trace: Trace) -> None:
+    path = tmp_path / "traces.jsonl"
+    with ThreadPoolExecutor(8) as threads:
+        for added in [threads.submit(append_traces, path, [trace]) for _ in range(400)]:
+            added.result()
+    assert list(read_traces(path)) == [trace] * 400
 
 
 @given(st.dictionaries(st.sampled_from(["schema", "question", "nodes", "steps", "passages", "id", "usage", "x"]), JSON))

@@ -15,7 +15,7 @@ import jade.retrieval.build as building
 import jade.retrieval.dense as dense
 from jade.config import RetrievalConfig
 from jade.errors import ConfigError, IndexUnusable, WeightsMissing
-from jade.retrieval.build import DensePlan, plan_like
+from jade.retrieval.build import DensePlan, build_index, plan_like
 from jade.retrieval.encoder import DEFAULT_ENCODER, Encoder, EncoderSpec, shipped_weights, spec_for
 from jade.retrieval.index import open_index
 from jade.retrieval.open import open_retriever
@@ -101,6 +101,27 @@ async def test_vectors_made_elsewhere_can_be_brought_along(tmp_path: Path, lette
         build_from(tmp_path / "i", {"corpus": TOWNS[:3]}, dense=plan)
 
 
+@pytest.mark.parametrize(
+    ("plan", "complaint"),
+    [
+        (
+            DensePlan(EncoderSpec("letters"), vectors=Path("missing.index"), imported=True),
+            "missing.index: no such file",
+        ),
+        (DensePlan(EncoderSpec("letters"), imported=True), "give --faiss or --no-dense"),
+        (DensePlan(EncoderSpec("/nowhere")), "encoder /nowhere cannot be loaded"),
+    ],
+)
+def test_what_a_dense_part_lacks_is_said_before_a_document_is_read(
+    tmp_path: Path, plan: DensePlan, complaint: str
+) -> None:
+    def read(name: str) -> list[list[Passage]]:
+        pytest.fail(f"{name} was read")
+
+    with pytest.raises((ConfigError, WeightsMissing), match=complaint):
+        build_index(tmp_path / "i", {"a": "1"}, read, settings={}, dense=plan)
+
+
 def test_a_file_that_is_no_faiss_index_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.index").write_bytes(b"junk")
     for name in ("x.index", "missing.index"):
@@ -152,6 +173,15 @@ def test_an_encoder_that_cannot_be_loaded_is_named_in_one_line(tmp_path: Path) -
         Encoder(EncoderSpec(str(tmp_path)), device="cpu")
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_on_a_gpu_that_is_not_there_is_named_in_one_line() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(WeightsMissing, match="encoder minilm cannot be loaded on cuda: "):
+        Encoder(EncoderSpec(), device="cuda")
 
 
 async def test_the_shipped_encoder_finds_by_meaning_what_shares_no_word(tmp_path: Path) -> None:

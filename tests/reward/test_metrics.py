@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import assume, given
@@ -138,3 +139,9 @@ def test_a_phrase_is_contained_as_whole_words_only() -> None:
 )
 def test_yes_no_questions_are_those_whose_every_gold_is_yes_or_no(golds: list[str], expected: bool) -> None:
     assert is_yes_no(golds) is expected
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_a_gold_that_is_no_list_is_one_answer(metric: Callable[[str, str | Sequence[str]], float]) -> None:
+    assert metric("Ada Lenn", "Ada Lenn") == metric("Ada Lenn", ["Ada Lenn"]) == 1.0
+    assert metric("a", "Ada") == 0.0

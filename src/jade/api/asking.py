@@ -22,6 +22,7 @@ from jade.engine.effort import effort_of
 from jade.engine.events import Listener, silent
 from jade.engine.rollout import Job, ignore, rollout
 from jade.engine.solve import solve
+from jade.errors import ConfigError
 from jade.retrieval.base import Retriever
 from jade.retrieval.called import CalledRetriever, Find
 from jade.team.crew import Crew, open_crew
@@ -123,6 +124,8 @@ class OpenTeam:
     ) -> list[Trace]:
         """Work many questions at once: a trace for each, in their order. `on_trace` hears of each as soon as it is
         there, with its place."""
+        if isinstance(questions, str):  # as an iterable it would be a question for each of its letters
+            raise ConfigError(f"ask_all takes several questions: ask_all([{questions!r}]), or ask for one")
         jobs = [self._job(question, effort, seed) for question in questions]
         return self._loop.run(self._solve_all(jobs, concurrency or self.config.eval.concurrency, on_trace))
 

@@ -5,6 +5,7 @@ What is read is only what changed; what cannot be read is named in the report an
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,21 +20,31 @@ def index(
     out: str | Path = "index",
     *,
     dense: bool | None = None,
+    encoder: str = "",
+    device: str = "auto",
+    faiss: str | Path | None = None,
     words: int = 100,
     overlap: int = 0,
+    row_words: int = 400,
+    max_megabytes: float = 50.0,
     fresh: bool = False,
 ) -> Report:
-    """Make an index of documents, or bring it up to date: only what changed is read. What `jade index` does."""
+    """Make an index of documents, or bring it up to date: only what changed is read. What `jade index` does, by the
+    names of its options. The report says what could not be read."""
     from jade.corpus.cut import Cutting
     from jade.screen.bars import stage_bars
     from jade.screen.terminal import open_screen
 
     named = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    plan = dense_plan(dense, "", "auto", None, Path(out))
+    plan = dense_plan(dense, encoder, device, Path(faiss) if faiss else None, Path(out))
+    if plan is not None and plan.imported:
+        row_words = sys.maxsize  # vector i is row i, so no row may become two passages
+    cutting = Cutting(words, overlap, row_words)
     with stage_bars(open_screen(stderr=True)) as progress:
         return index_documents(
-            named, Path(out), cutting=Cutting(words, overlap), fresh=fresh, progress=progress, dense=plan
-        )
+            named, Path(out), cutting=cutting, max_megabytes=max_megabytes, fresh=fresh, progress=progress,
+            dense=plan,
+        )  # fmt: skip
 
 
 def index_documents(

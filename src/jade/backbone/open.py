@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jade.backbone.base import Backbone
+from jade.backbone.weights import check_named
 from jade.config import BackboneConfig
 from jade.errors import ConfigError
 
@@ -53,6 +54,7 @@ class Opener:
         return RemoteBackbone(config)
 
     def _over_base(self, config: BackboneConfig) -> LocalBackbone:
+        check_named(config.model)  # a mistyped name is found before torch is loaded, which takes seconds
         from jade.backbone.local.backbone import LocalBackbone
 
         place = (config.model, config.device, config.dtype)

@@ -124,7 +124,7 @@ class RemoteBackbone:
                 return await self._ask(connection, method, path, body)
             except _Passing as failure:
                 if attempt + 1 == tries:
-                    raise BackboneFailed(self._told(f"{failure} ({tries} tries)")) from None
+                    raise BackboneFailed(self._told(f"{failure} ({tries} {'tries' if tries > 1 else 'try'})")) from None
                 await asyncio.sleep(pause_seconds(attempt, self._backoff_seconds, failure.not_before_seconds))
         raise AssertionError("the last try returns or raises")
 
@@ -141,10 +141,21 @@ class RemoteBackbone:
         except httpx.TransportError as error:
             raise _Passing(f"{type(error).__name__}: {error or 'the connection broke'}") from None
         if response.status_code in RETRIED_STATUSES:
-            raise _Passing(_complaint(response), min(MAX_WAIT_SECONDS, _retry_after(response)))
+            raise _Passing(self._complaint(response), min(MAX_WAIT_SECONDS, _retry_after(response)))
         if response.status_code != 200:
-            raise _Rejected(response.status_code, _complaint(response))
+            raise _Rejected(response.status_code, self._complaint(response))
         return _read(response, path)
+
+    def _complaint(self, response: httpx.Response) -> str:
+        """The status and what the server says about it, on one short line."""
+        said = " ".join(response.text.split())[:200]
+        try:
+            error = response.json().get("error")
+            said = str(error.get("message") if isinstance(error, dict) else error or said)[:200]
+        except (ValueError, AttributeError):
+            pass
+        hint = f"; check the key in {self._config.api_key_env}" if response.status_code in (401, 403) else ""
+        return f"HTTP {response.status_code}{f' ({said})' if said else ''}{hint}"
 
     def _told(self, cause: str) -> str:
         text = f"{_shown(self._url)}: {cause}"
@@ -250,18 +261,6 @@ def _sampled(
     if not prompt_ids or not token_ids or len(rows) != len(token_ids):
         return (), (), ()
     return tuple(map(int, prompt_ids)), tuple(map(int, token_ids)), tuple(float(row["logprob"]) for row in rows)
-
-
-def _complaint(response: httpx.Response) -> str:
-    """The status and what the server says about it, on one short line."""
-    said = " ".join(response.text.split())[:200]
-    try:
-        error = response.json().get("error")
-        said = str(error.get("message") if isinstance(error, dict) else error or said)[:200]
-    except (ValueError, AttributeError):
-        pass
-    hint = "; check the key" if response.status_code in (401, 403) else ""
-    return f"HTTP {response.status_code}{f' ({said})' if said else ''}{hint}"
 
 
 def pause_seconds(attempt: int, backoff_seconds: float, not_before_seconds: float = 0.0) -> float:

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from jade.errors import WeightsMissing
 CHUNK_BYTES = 1 << 20
 HUB_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model"]
 """What is taken from a hub: weights as safetensors and what the tokenizer needs; never pickle, never Python."""
+
+HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +111,16 @@ def name_elsewhere(name: str) -> str:
 
 def default_cache() -> Path:
     """`JADE_CACHE`, or the place where this platform keeps caches."""
-    if given := os.environ.get("JADE_CACHE"):
-        return Path(given).expanduser()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "jade"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "jade"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jade"
+    try:
+        if given := os.environ.get("JADE_CACHE"):
+            return Path(given).expanduser()
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "jade"
+        if sys.platform == "win32":
+            return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "jade"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jade"
+    except RuntimeError:  # a service's user may have no home
+        raise WeightsMissing("there is no home folder to keep models in; set JADE_CACHE to a folder") from None
 
 
 def checked_folder(path: Path) -> Path:
@@ -216,10 +222,11 @@ def _require_file(path: Path) -> None:
 
 
 def _require_hub_name(name: str) -> None:
-    if name.count("/") != 1 or name.startswith(("/", ".", "~")):
+    if not HUB_NAME.fullmatch(name):
         known = ", ".join(sorted([*SHIPPED, *TRAINED]))
         raise WeightsMissing(
-            f"model {name!r} is no shipped name ({known}), no folder, no .gguf file and no hub name (owner/model)"
+            f"model {name!r} is no shipped name ({known}), no folder, no .gguf file, "
+            "no hub name (owner/model) and no URL (http://…)"
         )
 
 

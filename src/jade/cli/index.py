@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,7 +28,9 @@ def command(
     words: Annotated[int, typer.Option(help="Words in a passage, about.")] = 100,
     overlap: Annotated[int, typer.Option(help="Words that a passage repeats of the one before.")] = 0,
     row_words: Annotated[int, typer.Option(help="JSONL rows up to this many words stay whole.")] = 400,
-    max_megabytes: Annotated[float, typer.Option(help="Larger files are passed over (JSONL: larger lines).")] = 50.0,
+    max_megabytes: Annotated[
+        float, typer.Option(help="Larger files are passed over; JSONL is read up to a larger line.")
+    ] = 50.0,
     dense: Annotated[
         bool | None, typer.Option("--dense/--no-dense", help="Also search by meaning. Not given: as the index was.")
     ] = None,
@@ -46,10 +47,9 @@ def command(
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte of the index instead.")] = False,
 ) -> None:
     """Index your documents. Run it again after changes: only what changed is read."""
-    from jade.api.documents import dense_plan, index_documents, shard_documents, verified
+    from jade.api.documents import index, shard_documents, verified
     from jade.corpus.cut import Cutting
     from jade.errors import ConfigError
-    from jade.screen.bars import stage_bars
     from jade.screen.terminal import foreign, open_screen
 
     console = open_screen(stderr=True)
@@ -66,15 +66,10 @@ def command(
         line = shard_documents(paths, out, shard_size, Cutting(words, overlap, row_words), max_megabytes)
         console.print(foreign(line), soft_wrap=True)
         return
-    plan = dense_plan(dense, encoder, device, faiss, out)
-    if plan is not None and plan.imported:
-        row_words = sys.maxsize  # vector i is row i, so no row may become two passages
-    cutting = Cutting(words, overlap, row_words)
-    with stage_bars(console) as progress:
-        report = index_documents(
-            paths, out, cutting=cutting, max_megabytes=max_megabytes, fresh=fresh, progress=progress,
-            dense=plan,
-        )  # fmt: skip
+    report = index(
+        paths, out, dense=dense, encoder=encoder, device=device, faiss=faiss, words=words, overlap=overlap,
+        row_words=row_words, max_megabytes=max_megabytes, fresh=fresh,
+    )  # fmt: skip
     for line in _lines(report, out, None if list_all else MOST_LISTED):
         console.print(foreign(line), soft_wrap=True)
 

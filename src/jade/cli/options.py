@@ -16,7 +16,11 @@ Overrides: TypeAlias = Annotated[
 ]
 Index: TypeAlias = Annotated[str | None, typer.Option("--index", help="An index folder or a retrieval server's URL.")]
 Model: TypeAlias = Annotated[
-    str | None, typer.Option("--model", help="A shipped name, a Hugging Face folder or name, or a server's URL.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="A shipped name, a Hugging Face folder or name, or a server's URL (URL#NAME: one of its models).",
+    ),
 ]
 Effort: TypeAlias = Annotated[
     str | None, typer.Option("--effort", help="What to spend: low, medium, high, or a number from 0 to 1.")

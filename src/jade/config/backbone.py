@@ -13,7 +13,7 @@ from jade.config.section import Section
 class BackboneConfig(Section):
     model: str = "jade-135m"
     """The trained team that ships (jade-135m), its untrained base (smollm2-135m), a Hugging Face folder or name, or
-    the URL of an OpenAI-compatible server."""
+    the URL of an OpenAI-compatible server, as URL#NAME where it has several models; else the first it lists speaks."""
     adapter: Path | None = None
     """A LoRA adapter (peft folder) over the model."""
     only_priced: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -106,6 +107,8 @@ def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
         field = ".".join(str(part) for part in problem["loc"])
         given = "" if problem["type"] in ("missing", "extra_forbidden") else f" (given: {problem['input']!r})"
         message = _unknown(field) if problem["type"] == "extra_forbidden" else problem["msg"]
+        if problem["type"] == "tuple_type":
+            message = f"it takes a list: [{json.dumps(problem['input'], default=str, ensure_ascii=False)}]"
         yield f"{where}{field}: {message}{given}"
 
 

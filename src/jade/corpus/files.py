@@ -6,6 +6,7 @@ that is not a plain file. Hidden files and folders are left alone.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -120,6 +121,8 @@ def _checked(path: Path, root: Path, name: str) -> SourceFile | Unreadable:
         return Unreadable(name, "is a link that leaves the folder")
     if not stat.S_ISREG(status.st_mode):
         return Unreadable(name, "is not a plain file")
+    if not os.access(path, os.R_OK):  # no part of its fingerprint: once it is open it would still count as read
+        return Unreadable(name, f"cannot be opened ({os.strerror(errno.EACCES)})")
     return SourceFile(name, path, status.st_size, f"{status.st_size}-{status.st_mtime_ns}")
 
 

@@ -28,7 +28,7 @@ READERS: dict[str, Reader] = {
     ".jsonl": read_jsonl,
     ".jsonl.gz": read_jsonl,
 }
-READERS_VERSION = 4
+READERS_VERSION = 5
 """Raised when a reader reads the same file differently, so that what an older one read is read again."""
 
 

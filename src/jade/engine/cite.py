@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from jade.reward.metrics import contains, normalise
 from jade.types import Citation, Node, Passage
 
 Evidence = tuple[str, tuple[Passage, ...]]
+AS_TYPED = str.maketrans({**dict.fromkeys("‘’‚‛“”„‟‐‑‒–", "'"), "—": " "})
+"""Typeset quotes and hyphens as typed ones, which comparing answers passes over; a long dash parts words."""
+JOINED = ";"
+"""What stands between the answers of independent parts."""
 
 
 def cite(nodes: Sequence[Node], evidence: Iterable[Evidence]) -> tuple[Citation, ...]:
@@ -21,12 +26,20 @@ def cite(nodes: Sequence[Node], evidence: Iterable[Evidence]) -> tuple[Citation,
 
 
 def holds(passage: Passage, answer: str) -> bool:
-    """Whether the passage or its title contains the answer, after normalisation, as whole words."""
-    return bool(normalise(answer)) and contains(f"{passage.title} {passage.text}", answer)
+    """Whether the passage or its title contains the answer, after normalisation, as whole words. Documents are typeset
+    and models type."""
+    said = _as_typed(answer)
+    return bool(normalise(said)) and contains(_as_typed(f"{passage.title} {passage.text}"), said)
 
 
 def is_supported(answer: str, citations: Sequence[Citation]) -> bool:
-    """Whether a cited passage holds the answer; yes and no stand in no text, so for them any citation counts."""
+    """Whether a cited passage holds the answer, or one each of its parts; yes and no stand in no text, so for them any
+    citation counts."""
     if normalise(answer) in ("yes", "no"):
         return bool(citations)
-    return any(holds(citation.passage, answer) for citation in citations)
+    parts = [part for part in answer.split(JOINED) if normalise(part)]
+    return bool(parts) and all(any(holds(citation.passage, part) for citation in citations) for part in parts)
+
+
+def _as_typed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(AS_TYPED)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from jade.errors import TraceUnreadable
 from jade.types import (
@@ -72,15 +73,36 @@ def dump_trace(trace: Trace) -> str:
 
 
 def append_traces(path: Path, traces: Iterable[Trace]) -> None:
-    """Add lines at the end of a file, each written whole. A line that was cut off there before is dropped."""
+    """Add lines at the end of a file, each written whole, whoever else adds to it. A line that was cut off there before
+    is dropped."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_file():
         check_holds_traces(path)
-        _drop_cut_line(path)
     with path.open("a", encoding="utf-8") as file:
+        with _alone(file):  # what another is about to write would look cut off
+            if path.is_file():
+                _drop_cut_line(path)
         for trace in traces:
-            file.write(dump_trace(trace) + "\n")
-            file.flush()
+            line = dump_trace(trace) + "\n"
+            with _alone(file):
+                file.write(line)
+                file.flush()
+
+
+@contextmanager
+def _alone(file: IO[str]) -> Iterator[None]:
+    """While nobody else adds to the file; where its system or its disk has no locks, that is the user's to see to."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def check_holds_traces(path: Path) -> None:

@@ -122,8 +122,9 @@ def build_index(
                 records = tuple(old.sources())
                 gathered, manifest = Gathered(records, {record.name: record for record in records}), old.manifest
             else:
+                encoder = _encoder_of(dense)
                 gathered = _gather(folder, files, read, old, progress)
-                parts = _write_parts(folder, gathered, dense, old, progress)
+                parts = _write_parts(folder, gathered, dense, encoder, old, progress)
                 manifest = publish(out, folder, describe(folder, dict(settings), gathered.counts(), parts))
         finally:
             if old is not None:
@@ -155,6 +156,20 @@ def _is_current(old: Index, files: Mapping[str, str], dense: DensePlan | None) -
     parts = {BM25: SETTINGS} | ({DENSE: dense.part()} if dense else {})
     known = {record.name: record.fingerprint for record in old.sources()}
     return old.manifest.parts == parts and known == dict(files) and not (dense and dense.vectors)
+
+
+def _encoder_of(plan: DensePlan | None) -> Encoder | None:
+    """What a dense part is made with, if it is made here. What is missing for one is said before the documents are
+    read, which may take hours."""
+    if plan is None:
+        return None
+    if plan.vectors is not None:
+        if not plan.vectors.is_file():
+            raise ConfigError(f"--faiss {plan.vectors}: no such file")
+        return None
+    if plan.imported:
+        raise ConfigError("the index's vectors came from a file and its documents changed: give --faiss or --no-dense")
+    return Encoder(plan.encoder, plan.device)
 
 
 def _gather(folder: Path, files: Mapping[str, str], read: ReadFile, old: Index | None, progress: Progress) -> Gathered:
@@ -199,7 +214,12 @@ def _write_file(
 
 
 def _write_parts(
-    folder: Path, gathered: Gathered, dense: DensePlan | None, old: Index | None, progress: Progress
+    folder: Path,
+    gathered: Gathered,
+    dense: DensePlan | None,
+    encoder: Encoder | None,
+    old: Index | None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Everything that is searched; returns what the manifest says of it."""
     passages = PassageStore(folder)
@@ -207,22 +227,28 @@ def _write_parts(
         write_bm25(_counted(passages, "counting words", progress), folder / BM25)
         if dense is None:
             return {BM25: SETTINGS}
-        _write_dense(folder / DENSE, passages, gathered, dense, old, progress)
+        if encoder is not None:
+            _write_dense(folder / DENSE, passages, gathered, dense, encoder, old, progress)
+        elif dense.vectors is not None:
+            from jade.retrieval.dense import import_vectors
+
+            import_vectors(dense.vectors, folder / DENSE, len(passages))
         return {BM25: SETTINGS, DENSE: dense.part()}
     finally:
         passages.close()
 
 
 def _write_dense(
-    folder: Path, passages: PassageStore, gathered: Gathered, plan: DensePlan, old: Index | None, progress: Progress
+    folder: Path,
+    passages: PassageStore,
+    gathered: Gathered,
+    plan: DensePlan,
+    encoder: Encoder,
+    old: Index | None,
+    progress: Progress,
 ) -> None:
-    from jade.retrieval.dense import Kept, import_vectors, write_dense
+    from jade.retrieval.dense import Kept, write_dense
 
-    if plan.vectors is not None:
-        import_vectors(plan.vectors, folder, len(passages))
-        return
-    if plan.imported:
-        raise ConfigError("the index's vectors came from a file and its documents changed: give --faiss or --no-dense")
     reusable = old is not None and old.manifest.parts.get(DENSE) == plan.part()
     kept = [
         Kept(record.first, gathered.kept[record.name].first, record.num_passages)
@@ -232,7 +258,7 @@ def _write_dense(
     write_dense(
         passages,
         folder,
-        Encoder(plan.encoder, plan.device),
+        encoder,
         older=old.data / DENSE if old is not None and reusable else None,
         kept=kept,
         encoded=lambda done: progress("encoding passages", done, len(passages)),

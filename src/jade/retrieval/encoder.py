@@ -79,9 +79,10 @@ def _load(name: str, device: str | None) -> Any:
     try:
         with _no_progress_bars():
             return SentenceTransformer(folder, device=device, model_kwargs={"use_safetensors": True})
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, AssertionError) as error:  # the last where torch is built without CUDA
         reason = str(error).strip().partition("\n")[0]
-        raise WeightsMissing(f"encoder {name} cannot be loaded: {reason}") from None
+        on = f" on {device}" if device else ""
+        raise WeightsMissing(f"encoder {name} cannot be loaded{on}: {reason}") from None
 
 
 @contextmanager

@@ -21,12 +21,12 @@ from jade.types import Citation, Trace
 
 def print_answer(trace: Trace, trace_file: Path | None = None, *, everything: bool = False) -> None:
     """`everything` adds each step's raw text, and every passage that was read."""
-    console = open_screen()
-    console.print(render_trace(trace, outputs=everything))
-    console.print()
-    console.print(foreign("Answer: ", "bold") + foreign(trace.answer or "none", "bold green"), soft_wrap=True)
-    for line in (*_doubts(trace), *_citations(trace, everything), _cost(trace, trace_file)):
-        console.print(line, soft_wrap=True)
+    with open_screen() as console:  # at once: in a notebook every print is an output of its own
+        console.print(render_trace(trace, outputs=everything))
+        console.print()
+        console.print(foreign("Answer: ", "bold") + foreign(trace.answer or "none", "bold green"), soft_wrap=True)
+        for line in (*_doubts(trace), *_citations(trace, everything), _cost(trace, trace_file)):
+            console.print(line, soft_wrap=True)
 
 
 def _doubts(trace: Trace) -> Iterator[Text]:

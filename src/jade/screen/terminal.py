@@ -40,11 +40,11 @@ def foreign(text: str, style: str = "") -> Text:
 
 
 def open_screen(*, stderr: bool = False) -> Console:
-    """Where to print: as wide as the terminal, or without folding lines where there is none."""
+    """Where to print: as wide as the terminal or the notebook, or without folding lines where there is neither."""
     from rich.console import Console
 
     console = Console(stderr=stderr, highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if not (console.is_terminal or console.is_jupyter) and "COLUMNS" not in os.environ:
         console.width = PIPE_WIDTH
     return console
 

@@ -139,7 +139,7 @@ _DESCRIPTIONS: dict[type, Callable[..., str]] = {
 
 
 def describe(action: Action | None) -> str:
-    return "nothing" if action is None else clip(_DESCRIPTIONS[type(action)](action))
+    return (clip(_DESCRIPTIONS[type(action)](action)) if action is not None else "") or "nothing"
 
 
 def clip(text: str | None, max_chars: int = _MAX_CHARS) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jade.corpus.documents import Document, Limits
 from jade.corpus.readers.markup import Tag, pieces_of
-from jade.corpus.readers.plain import decode, read_bytes, title_from
+from jade.corpus.readers.plain import SOFT_HYPHEN, decode, read_bytes, title_from
 
 HIDDEN = frozenset({"script", "style", "template", "noscript", "svg", "iframe", "object", "select"})
 BLOCK_TAGS = (
@@ -40,6 +40,7 @@ class Page:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._hidden_in, self._hidden_depth = "", 0
+        self._preformatted = 0
         self._within: dict[str, list[str]] = {}
         self._heard: dict[str, str] = {}
         self._navigation_from: list[int] = []
@@ -47,7 +48,7 @@ class Page:
 
     def add(self, piece: Tag | str) -> None:
         if isinstance(piece, str):
-            self._add_text(unescape(piece))
+            self._add_text(unescape(piece).replace(SOFT_HYPHEN, ""))
         elif self._hidden_depth:
             self._hidden_depth += (-1 if piece.closes else 1) * (piece.name == self._hidden_in)
         elif piece.name in HIDDEN:
@@ -60,6 +61,8 @@ class Page:
             self._heard.setdefault(tag.name, " ".join("".join(self._within.pop(tag.name)).split()))
         elif not tag.closes and tag.name in ("title", "h1"):
             self._within[tag.name] = []
+        if tag.name == "pre":
+            self._preformatted = max(0, self._preformatted + (-1 if tag.closes else 1))
         if tag.name == "nav" and not tag.closes:
             self._navigation_from.append(len(self._pieces))
         elif tag.name == "nav" and self._navigation_from:  # only what is closed is dropped: else the page would be lost
@@ -72,7 +75,7 @@ class Page:
         for heard in self._within.values():
             heard.append(text)
         if "title" not in self._within:
-            self._pieces.append(re.sub(r"\s+", " ", text))
+            self._pieces.append(text if self._preformatted else re.sub(r"\s+", " ", text))
 
     @property
     def title(self) -> str:
@@ -84,7 +87,7 @@ class Page:
 
     @property
     def text(self) -> str:
-        lines = (re.sub(r"[ \t]{2,}", " ", line).strip(" \t") for line in "".join(self._pieces).split("\n"))
+        lines = (re.sub(r"[ \t]{2,}", " ", line).strip(" \t\r") for line in "".join(self._pieces).split("\n"))
         return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 

@@ -41,7 +41,8 @@ def _lines(path: Path, limits: Limits) -> Iterator[bytes]:
         with _open(path) as file:
             while line := file.readline(limits.row_bytes + 1):
                 if len(line) > limits.row_bytes:
-                    raise NotReadable(f"has a line larger than the limit of {limits.row_bytes / 1e6:g} MB")
+                    limit = f"{limits.row_bytes / 1e6:g} MB"
+                    raise NotReadable(f"has a line larger than the limit of {limit}; nothing from there on was read")
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise NotReadable(f"is a damaged gzip file ({error})") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import chain, pairwise, zip_longest
@@ -11,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from jade.corpus.documents import Document, Limits, NotReadable
-from jade.corpus.readers.plain import read_bytes, title_from
+from jade.corpus.readers.plain import SOFT_HYPHEN, read_bytes, title_from
+
+HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u00ad\u2010]\n(?=[^\W\d_])")
+AS_LETTERS = {ord(sign): unicodedata.normalize("NFKC", sign) for sign in "ﬀﬁﬂﬃﬄﬅﬆ"} | {ord(SOFT_HYPHEN): ""}
+"""Letters that a typesetter drew as one sign are letters again, as in every question about them."""
 
 
 def read_pdf(path: Path, name: str, limits: Limits) -> Iterator[Document]:
@@ -55,8 +60,8 @@ def _title(reader: Any) -> str:
 
 
 def unwrap(text: str) -> str:
-    """Join what the page broke only to fit its lines; blank lines stay."""
-    text = re.sub(r"(?<=[^\W\d_])-\n(?=[^\W\d_])", "", text)
+    """Join what the page broke only to fit its lines, and spell out what was set as one sign; blank lines stay."""
+    text = HYPHENATED.sub("", text).translate(AS_LETTERS)
     lines = [line.strip(" \t\r") for line in text.split("\n")]
     breaks = (" " if line and following else "\n" for line, following in pairwise(lines))
     joined = "".join(chain.from_iterable(zip_longest(lines, breaks, fillvalue="")))

@@ -13,6 +13,8 @@ FRONT_MATTER = re.compile(r"\A---[ \t]*\r?\n(.*?\r?\n)?---[ \t]*(\r?\n|\Z)", re.
 FRONT_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 HEADING = re.compile(r"\s*+#[ \t]++([^\n]+)(?:\n|\Z)")
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+SOFT_HYPHEN = "\u00ad"
+"""Where a word may be broken to fit its line; pages are full of them, and it is no letter of the word."""
 MOST_CONTROL = 0.01
 """Share of control characters above which a file is taken for binary."""
 
