@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from trace_builders import write_training
 from jade.cli.main import main
 from jade.retrieval.server import make_app as retrieval_app
 from jade.types import Prompt
-from patience import PATIENCE_SECONDS, running
+from patience import PATIENCE_SECONDS, running, until
 
 KEY = "0123456789abcdef-key"
 
@@ -157,6 +158,34 @@ def test_view_shows_a_training_run_without_a_model(tmp_path: Path) -> None:
         assert "<title>JADE</title>" in httpx.get(f"{url}/ui/").text
         assert httpx.get(f"{url}/v1/runs").json()["runs"][0]["kind"] == "training"
         assert httpx.get(f"{url}/", follow_redirects=True).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def slow_browser(folder: Path, name: str) -> Path:
+    """A browser that notes that it was asked, and is waited for."""
+    script = folder / name
+    script.write_text(f'#!/bin/sh\necho "$1" > {folder}/asked\nwhile kill -0 $PPID; do sleep 0.1; done\n')
+    script.chmod(0o755)
+    return script
+
+
+def test_view_starts_no_browser_that_would_take_the_terminal(tmp_path: Path) -> None:
+    write_training(tmp_path / "run")
+    slow_browser(tmp_path, "w3m")
+    where = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "xterm", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    with jade("view", str(tmp_path / "run"), JADE_API_KEYS="", BROWSER="", **where) as process:
+        assert httpx.get(f"{address_of(process)}/healthz").json()["status"] == "ok"
+    assert not (tmp_path / "asked").exists()
+
+
+def test_view_serves_while_the_browser_it_started_is_open(tmp_path: Path) -> None:
+    write_training(tmp_path / "run")
+    browser = slow_browser(tmp_path, "browser")
+    with jade("view", str(tmp_path / "run"), JADE_API_KEYS="", BROWSER=str(browser)) as process:
+        url = address_of(process)
+        until(lambda: (tmp_path / "asked").exists())
+        assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0
 
