@@ -22,11 +22,15 @@ from starlette.requests import Request
 from trace_builders import write_training
 
 from jade.cli.main import main
+from jade.config import ServeConfig
 from jade.retrieval.server import make_app as retrieval_app
+from jade.serve.listen import open_socket
 from jade.types import Prompt
 from patience import PATIENCE_SECONDS, running, until
 
 KEY = "0123456789abcdef-key"
+NO_MEANS = ("--index", "nowhere", "--model", "http://127.0.0.1:9/v1#none")
+"""Neither an index nor a model: what is told in spite of it was found before either was opened."""
 
 
 def model_app() -> FastAPI:
@@ -198,6 +202,9 @@ def test_view_serves_while_the_browser_it_started_is_open(tmp_path: Path) -> Non
         (["serve", "--port", "70000"], "serve.port"),
         (["serve", "--host", "0.0.0.0"], "no API key is set"),
         (["serve", "--keys", "nowhere.txt"], "cannot be read"),
+        (["serve", *NO_MEANS, "--view", "nowhere.jsonl"], "nowhere.jsonl: no traces"),
+        (["serve", *NO_MEANS, "--port", "0", "--traces", __file__], "holds something else"),
+        (["mcp", *NO_MEANS, "--traces", __file__], "holds something else"),
     ],
 )
 def test_what_is_the_users_to_mend_is_one_line(
@@ -211,3 +218,14 @@ def test_what_is_the_users_to_mend_is_one_line(
     assert left.value.code == 2
     assert complaint in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["serve", *NO_MEANS], ["retrieve-server", "--index", "nowhere"]])
+def test_an_address_that_is_taken_is_told_before_anything_is_loaded(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_socket(ServeConfig(port=0)) as taken:
+        monkeypatch.setattr(sys, "argv", ["jade", *arguments, "--port", str(taken.getsockname()[1])])
+        with pytest.raises(SystemExit):
+            main()
+    assert "Address already in use; choose another --port" in capsys.readouterr().err
