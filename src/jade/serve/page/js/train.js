@@ -126,7 +126,7 @@ export class TrainingView {
     if (found.restarted) this.rows = [];
     this.next = found.next;
     if (!found.rows.length && !found.restarted) return;
-    this.rows.push(...found.rows.map(withSpeed));
+    this.rows = this.rows.concat(found.rows.map(withSpeed));
     if (this.seen) this.changedAt = Date.now();
     this.#draw();
     this.#drawSamples();
