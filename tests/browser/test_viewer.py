@@ -125,6 +125,14 @@ def test_a_link_leads_to_the_same_step(page: Page, url: str) -> None:
     expect(page).to_have_url(re.compile("/q1%400$"))
 
 
+def test_that_a_link_was_copied_is_seen(page: Page, url: str) -> None:
+    open_run(page, url, "jade")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy a link to this").click()
+    expect(page.locator(".trace-tools").get_by_text("Link copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
 def test_nodes_fold_and_unfold_and_the_tree_is_worked_by_keys(page: Page, url: str) -> None:
     open_run(page, url, "jade")
     node = page.locator('.node[data-node="0.1"]')

@@ -100,6 +100,15 @@ export class Tree {
     this.#focusable();
   }
 
+  /** Nobody works any more: a step that has begun does not end. */
+  halt() {
+    for (const { item, step } of this.steps.values()) {
+      if (step) continue;
+      item.classList.remove("busy");
+      put(item.querySelector(".step-text"), h("span", { class: "muted" }, "not finished"));
+    }
+  }
+
   select(id) {
     this.steps.get(this.selected)?.item.removeAttribute("aria-selected");
     this.selected = id;
