@@ -104,11 +104,20 @@ def test_a_key_is_asked_for_and_then_used(page: Page, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice 0123456789abcdef-secret\n")
     with serving(make_app(config=make_config(keys_file=str(keys)))) as address:
+        page.clock.install()
         page.goto(f"{address}/ui/")
+        expect(page.get_by_role("combobox")).to_have_count(0)
         page.get_by_label("API key").fill("not the right key at all")
+        expect(page.get_by_role("alert")).to_have_count(0)
         page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("not known")
         expect(page.get_by_label("API key")).to_have_value("")
         page.get_by_label("API key").fill("0123456789abcdef-secret")
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.clock.run_for(60_000)
+        page.evaluate("fetch('/healthz').then((reply) => reply.text())")
+        assert requests == [f"{address}/healthz"], "a look for new runs would ask for the key anew"
         page.keyboard.press("Enter")
         expect(page.get_by_label("API key")).to_have_count(0)
         page.goto(f"{address}/ui/#/ask")

@@ -58,10 +58,13 @@ def test_a_run_in_progress_grows_on_the_page(page: Page, tmp_path: Path) -> None
     with serving(app) as url:
         page.goto(f"{url}/ui/")
         expect(page.locator(".pulse")).to_contain_text("no iteration yet")
+        expect(page.get_by_text("Nothing written yet")).to_be_visible()
+        expect(page.locator(".card:visible")).to_have_count(0)
 
         write(folder, *map(iteration, (1, 2, 3)))
         expect(page.locator(".pulse.live")).to_contain_text("iteration 3")
         expect_points(page, "Reward", 3)
+        expect(page.get_by_text("Nothing written yet")).to_be_hidden()
         expect(page.locator(".chart .area")).to_have_count(2)
         expect(page.locator(".events")).to_be_hidden()
 

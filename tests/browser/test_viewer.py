@@ -194,6 +194,17 @@ def test_the_list_keeps_few_rows_and_fetches_as_it_scrolls(page: Page, url: str)
     expect(page.locator(".trace h1")).to_have_text(re.compile("time 1[?]"))
 
 
+def test_a_file_without_traces_says_so_until_there_are_some(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "begun.jsonl").touch()
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path / "begun.jsonl")]), Keyring())
+    with serving(app) as address:
+        page.goto(f"{address}/ui/")
+        expect(page.locator(".tree-pane")).to_contain_text("No traces yet")
+        append_traces(tmp_path / "begun.jsonl", make_traces([Question("b1", SIMPLE)]))
+        expect_rows(page, SIMPLE)
+        expect(page.locator(".tree-pane")).not_to_contain_text("No traces yet")
+
+
 def test_a_growing_file_grows_in_the_list(page: Page, url: str, runs: Path) -> None:
     append_traces(runs / "growing.jsonl", make_traces([Question("g1", SIMPLE)]))
     open_run(page, url, "growing")

@@ -203,7 +203,7 @@ function thinned(points, [low, high], columns) {
   if (points.length <= columns) return points;
   const sums = new Map();
   for (const [x, y] of points) {
-    const column = Math.floor(((x - low) / Math.max(high - low, 1)) * columns);
+    const column = Math.floor(((x - low) / (high - low + 1)) * columns);
     const [sumX, sumY, number] = sums.get(column) ?? [0, 0, 0];
     sums.set(column, [sumX + x, sumY + y, number + 1]);
   }

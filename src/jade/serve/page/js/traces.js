@@ -39,7 +39,7 @@ export class TracesView {
     this.treePane = h("section", { class: "pane tree-pane", "aria-label": "Trace" }, this.trace.element);
     this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step" });
     this.element = h("div", { class: "view traces" }, this.listPane, this.treePane, this.stepPane);
-    this.total = 0;
+    this.total = null; // not known yet
     setInterval(() => this.#lookAgain(), LOOK_AGAIN_MS);
   }
 
@@ -50,7 +50,10 @@ export class TracesView {
     const changedFilters = JSON.stringify(before.params) !== JSON.stringify(route.params);
     this.filters.show(route.params);
     this.#layout();
-    if (changedRun) this.filters.offer({});
+    if (changedRun) {
+      this.total = null;
+      this.filters.offer({});
+    }
     await Promise.all([changedRun || changedFilters || !this.total ? this.#load() : null, this.#showTrace(changedRun)]);
     this.list.select(route.key);
     if (!route.key && this.route === route) this.#openFirst();
@@ -95,6 +98,7 @@ export class TracesView {
   #loaded(found, offset) {
     this.total = found.total;
     this.partial = !found.complete;
+    if (!this.route.key) this.#invite();
     if (!found.complete) setTimeout(() => this.#lookAgain(), READING_MS);
     if (!offset) this.filters.offer(found.facets);
     const mean = found.summary;
@@ -134,14 +138,7 @@ export class TracesView {
     const { run, key, step } = this.route;
     if (!key) {
       this.shown = "";
-      this.trace.clear(
-        h(
-          "div",
-          { class: "empty" },
-          h("strong", {}, "Choose a question"),
-          "What the team did for it appears here, step by step. A run that has written no traces yet has an empty list.",
-        ),
-      );
+      this.#invite();
       put(this.stepPane);
       return;
     }
@@ -160,6 +157,18 @@ export class TracesView {
       }
     }
     this.#showStep(step);
+  }
+
+  /** What stands where a trace would, while none is chosen. */
+  #invite() {
+    if (this.total === null) {
+      this.trace.clear();
+      return;
+    }
+    const [title, text] = this.total
+      ? ["Choose a question", "What the team did for it appears here, step by step."]
+      : ["No traces yet", "This run has written none so far; they appear here as they come."];
+    this.trace.clear(h("div", { class: "empty" }, h("strong", {}, title), text));
   }
 
   #showStep(id) {
