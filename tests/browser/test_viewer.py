@@ -94,6 +94,11 @@ def test_filters_narrow_the_list_and_stay_in_the_address(page: Page, url: str) -
     expect(page.locator(".list-summary")).to_contain_text("2 of 4")
 
 
+def test_a_search_without_a_match_says_so(page: Page, url: str) -> None:
+    page.goto(f"{url}#/traces/jade?q=nobodysaidthis")
+    expect(page.locator(".tree-pane")).to_contain_text("Nothing matches")
+
+
 def test_full_text_search_looks_into_passages(page: Page, url: str) -> None:
     open_run(page, url, "jade")
     page.get_by_role("searchbox", name="Search").fill("grey hills older")
@@ -177,6 +182,8 @@ def test_a_link_to_a_run_that_is_gone_shows_no_questions_of_another(browser: Bro
     expect(page.locator(".list-summary")).to_have_text("there is no run of that name here")
     expect(page.locator(".tree-pane .notice")).to_have_text("there is no run of that name here")
     expect(page.locator(".row")).to_have_count(0)
+    page.goto(f"{url}#/traces/gone")
+    expect(page.locator(".tree-pane .empty")).to_contain_text("there is no run of that name here")
     open_run(page, url, "after")
     context.close()
     assert errors == []

@@ -23,7 +23,7 @@ export class TracesView {
       render: rowChildren,
       idOf: (row) => row.key,
       onOpen: (row) => go({ ...this.route, key: row.key, step: "" }),
-      onError: (error) => put(this.summary, h("span", {}, error.message)),
+      onError: (error) => this.#fail(error),
     });
     this.trace = new TraceView({
       onStep: (step) => go({ ...this.route, step: step.id }, { quietly: true }),
@@ -98,6 +98,7 @@ export class TracesView {
   #loaded(found, offset) {
     this.total = found.total;
     this.partial = !found.complete;
+    this.matched = found.matched;
     if (!this.route.key) this.#invite();
     if (!found.complete) setTimeout(() => this.#lookAgain(), READING_MS);
     if (!offset) this.filters.offer(found.facets);
@@ -161,14 +162,19 @@ export class TracesView {
 
   /** What stands where a trace would, while none is chosen. */
   #invite() {
-    if (this.total === null) {
-      this.trace.clear();
-      return;
-    }
-    const [title, text] = this.total
-      ? ["Choose a question", "What the team did for it appears here, step by step."]
-      : ["No traces yet", "This run has written none so far; they appear here as they come."];
+    if (this.total === null) this.trace.clear();
+    else if (!this.total) this.#say("No traces yet", "This run has written none so far; they appear here as they come.");
+    else if (!this.matched) this.#say("Nothing matches", "No question of this run has what the filters ask for.");
+    else this.#say("Choose a question", "What the team did for it appears here, step by step.");
+  }
+
+  #say(title, text) {
     this.trace.clear(h("div", { class: "empty" }, h("strong", {}, title), text));
+  }
+
+  #fail(error) {
+    put(this.summary, h("span", {}, error.message));
+    if (!this.route.key) this.#say("Nothing to show", error.message);
   }
 
   #showStep(id) {
