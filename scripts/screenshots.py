@@ -105,7 +105,7 @@ class Album:
         won = self.get("/compare", **names, change="better", limit=500)["pairs"]
         pair = max(won, key=lambda pair: min(pair["after"]["rounds"], 4) + pair["gain"])
         page = self.page()
-        page.goto(f"{self.url}/ui/#/compare/{names['before']}/{names['after']}/{quote(pair['before']['question_id'])}")
+        page.goto(f"{self.url}/ui/#/compare/{names['before']}/{names['after']}/{quote(pair['name'], safe='')}")
         page.locator(".tree-pane .step").nth(4).wait_for()
         self.shoot(page, "compare.png")
 

@@ -235,6 +235,21 @@ def test_two_runs_side_by_side(page: Page, url: str) -> None:
     expect(page.locator(".side-title.before")).to_contain_text("jade")
 
 
+def test_questions_of_two_datasets_that_share_an_id_are_compared_each_for_itself(page: Page, tmp_path: Path) -> None:
+    asked = [Question("test_0", SIMPLE, dataset="nq"), Question("test_0", PARALLEL, dataset="musique")]
+    for name in ("before", "after"):
+        append_traces(tmp_path / f"{name}.jsonl", make_traces(asked))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as address:
+        page.goto(f"{address}/ui/#/compare/before/after")
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([SIMPLE, SIMPLE])
+        expect(page.locator('.row[aria-selected="true"]')).to_have_count(1)
+        page.locator(".row", has_text=PARALLEL).click()
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([PARALLEL, PARALLEL])
+        page.reload()
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([PARALLEL, PARALLEL])
+
+
 def test_comparison_can_be_narrowed_to_what_changed(page: Page, url: str) -> None:
     page.goto(f"{url}#/compare/before/after")
     verdict = page.locator(".verdict")
@@ -331,7 +346,7 @@ def test_every_text_has_contrast_and_every_control_a_name(
     page = browser.new_page(color_scheme=scheme, viewport={"width": 1400, "height": 900})
     views = {
         "traces/untrained/q1@0/0:2": ".traces .detail",
-        "compare/untrained/jade/q2": ".compare .step",
+        "compare/untrained/jade/multi%2Fq2": ".compare .step",
         "training/trained": ".training .chart .line",
     }
     for view, shown in views.items():
