@@ -138,6 +138,17 @@ def test_that_a_link_was_copied_is_seen(page: Page, url: str) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == page.url
 
 
+def test_half_the_golds_words_are_not_shown_as_right(page: Page, tmp_path: Path) -> None:
+    golds = {"all": "Fernhill", "half": "Fernhill upon Lune", "none": "Brackwater"}
+    questions = [Question(name, SIMPLE, (gold,)) for name, gold in golds.items()]
+    append_traces(tmp_path / "run.jsonl", make_traces(questions))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as address:
+        for name, verdict in zip(golds, ("right", "partly", "wrong"), strict=True):
+            page.goto(f"{address}/ui/#/traces/run/{name}@0")
+            expect(page.locator(f".said.{verdict}")).to_have_text("Fernhill")
+
+
 def test_nodes_fold_and_unfold_and_the_tree_is_worked_by_keys(page: Page, url: str) -> None:
     open_run(page, url, "jade")
     node = page.locator('.node[data-node="0.1"]')

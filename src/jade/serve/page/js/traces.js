@@ -4,7 +4,7 @@ import { listRows, readTrace } from "./api.js";
 import { detail } from "./detail.js";
 import { announce, h, put } from "./dom.js";
 import { asQuery, Filters } from "./filters.js";
-import { compact, count, plural, score } from "./format.js";
+import { compact, count, plural, score, verdictOf } from "./format.js";
 import { List } from "./list.js";
 import { go, print } from "./route.js";
 import { TraceView } from "./traceview.js";
@@ -203,7 +203,7 @@ export function rowChildren(row) {
       h("div", { class: "row-question", title: row.question }, row.question || row.error || "unreadable"),
       h(
         "span",
-        { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" },
+        { class: `row-score ${verdictOf(row.score)}`, title: row.score === null ? "No gold answer" : "F1" },
         row.score === null ? "" : score(row.score),
       ),
     ),

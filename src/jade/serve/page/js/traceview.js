@@ -1,7 +1,7 @@
 // One trace: the question with its answer and price, the tree, what the answer rests on. Used by every view.
 
 import { announce, h, icon, put } from "./dom.js";
-import { compact, count, noun, plural, score, seconds } from "./format.js";
+import { compact, count, noun, plural, score, seconds, verdictOf } from "./format.js";
 import { highlighted } from "./highlight.js";
 import { movesOf, Tree } from "./tree.js";
 
@@ -127,12 +127,11 @@ function say(place, text) {
 }
 
 function answers(trace) {
-  const verdict = trace.scores ? (trace.scores.f1 >= 0.5 ? " right" : " wrong") : "";
   return h(
     "dl",
     { class: "answers" },
     h("dt", {}, "Answer"),
-    h("dd", { class: `said${verdict}` }, trace.answer || "none"),
+    h("dd", { class: `said ${verdictOf(trace.scores?.f1)}` }, trace.answer || "none"),
     trace.question.answers.length ? [h("dt", {}, "Gold"), h("dd", {}, trace.question.answers.join(" / "))] : null,
   );
 }
