@@ -82,8 +82,9 @@ class Album:
     def viewer(self, folder: Path) -> None:
         """A question that took several hops and was answered right, open at what one of them found."""
         run = self.run_name(folder)
-        sort = {"sort": "rounds", "descending": True, "limit": 1}
-        key = self.get(f"/runs/{run}/rows", workflow="QDS", verdict="right", **sort)["rows"][0]["key"]
+        sort = {"sort": "rounds", "descending": True, "limit": 500}
+        rows = self.get(f"/runs/{run}/rows", workflow="QDS", verdict="right", **sort)["rows"]
+        key = next(row["key"] for row in rows if row["score"] == 1)
         trace = self.get(f"/runs/{run}/traces/{quote(key)}")
         shown = [step for step in trace["steps"] if step["passages"]]
         step = next((step for step in shown if any(passage["chosen"] for passage in step["passages"])), shown[0])["id"]
@@ -105,7 +106,7 @@ class Album:
         won = self.get("/compare", **names, change="better", limit=500)["pairs"]
         pair = max(won, key=lambda pair: min(pair["after"]["rounds"], 4) + pair["gain"])
         page = self.page()
-        page.goto(f"{self.url}/ui/#/compare/{names['before']}/{names['after']}/{quote(pair['before']['question_id'])}")
+        page.goto(f"{self.url}/ui/#/compare/{names['before']}/{names['after']}/{quote(pair['name'], safe='')}")
         page.locator(".tree-pane .step").nth(4).wait_for()
         self.shoot(page, "compare.png")
 

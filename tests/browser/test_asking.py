@@ -80,7 +80,9 @@ def test_stop_ends_the_teams_work(page: Page) -> None:
         ask(page, NESTED)
         expect(page.locator('.step.busy[data-step="0:1"]')).to_be_visible()
         page.get_by_role("button", name="Stop").click()
-        expect(page.locator(".notice.bad")).to_have_text("Stopped.")
+        expect(page.locator(".notice.warn")).to_have_text("Stopped.")
+        expect(page.locator(".step.busy")).to_have_count(0)
+        expect(page.locator('.step[data-step="0:1"]')).to_contain_text("not finished")
         until(lambda: "jade_questions_active 0" in httpx.get(f"{address}/metrics").text)
     assert team.num_asked == 2
 
@@ -94,17 +96,28 @@ def test_a_team_that_fails_says_why(page: Page) -> None:
         ask(page, NESTED)
         expect(page.locator(".notice.bad")).to_contain_text("the model is gone")
         expect(page.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+        page.get_by_role("link", name="Link to this trace").click()
+        expect(page.locator(".tree-pane .notice.bad")).to_contain_text("the model is gone")
 
 
 def test_a_key_is_asked_for_and_then_used(page: Page, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("alice 0123456789abcdef-secret\n")
     with serving(make_app(config=make_config(keys_file=str(keys)))) as address:
+        page.clock.install()
         page.goto(f"{address}/ui/")
+        expect(page.get_by_role("combobox")).to_have_count(0)
         page.get_by_label("API key").fill("not the right key at all")
+        expect(page.get_by_role("alert")).to_have_count(0)
         page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("not known")
         expect(page.get_by_label("API key")).to_have_value("")
         page.get_by_label("API key").fill("0123456789abcdef-secret")
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.clock.run_for(60_000)
+        page.evaluate("fetch('/healthz').then((reply) => reply.text())")
+        assert requests == [f"{address}/healthz"], "a look for new runs would ask for the key anew"
         page.keyboard.press("Enter")
         expect(page.get_by_label("API key")).to_have_count(0)
         page.goto(f"{address}/ui/#/ask")

@@ -49,10 +49,15 @@ def long() -> dict[str, Any]:
     return data
 
 
+def wordless() -> dict[str, Any]:
+    """Laid out as a trace, with steps that are none: it has a row, and cannot be read."""
+    return one() | {"steps": [{"id": 7}]}
+
+
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("hostile")
-    for make in (deep, circular, long):
+    for make in (deep, circular, long, wordless):
         (folder / f"{make.__name__}.jsonl").write_text(json.dumps(make()) + "\n")
     (folder / "typeless.jsonl").write_text(json.dumps(one() | {"answer": "x", "nodes": [7], "steps": []}) + "\n")
     app = viewing_app(make_crew().team, make_config(runs=[str(path) for path in folder.iterdir()]), Keyring())
@@ -95,3 +100,14 @@ def test_a_trace_that_is_none_is_refused_in_words(browser: Browser, url: str) ->
     expect(page.locator(".row")).to_contain_text("not a trace")
     expect(page.locator(".notice.bad")).to_contain_text("not a trace")
     page.close()
+
+
+def test_a_trace_that_cannot_be_read_is_told_beside_the_other_of_its_pair(browser: Browser, url: str) -> None:
+    page, errors = browser.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{url}#/compare/wordless/circular")
+    expect(page.locator(".row").first).to_be_visible()
+    page.locator(".row").first.click()
+    expect(page.locator(".tree-pane").first.locator(".notice.bad")).to_contain_text("not a trace")
+    page.close()
+    assert errors == []

@@ -58,10 +58,13 @@ def test_a_run_in_progress_grows_on_the_page(page: Page, tmp_path: Path) -> None
     with serving(app) as url:
         page.goto(f"{url}/ui/")
         expect(page.locator(".pulse")).to_contain_text("no iteration yet")
+        expect(page.get_by_text("Nothing written yet")).to_be_visible()
+        expect(page.locator(".card:visible")).to_have_count(0)
 
         write(folder, *map(iteration, (1, 2, 3)))
         expect(page.locator(".pulse.live")).to_contain_text("iteration 3")
         expect_points(page, "Reward", 3)
+        expect(page.get_by_text("Nothing written yet")).to_be_hidden()
         expect(page.locator(".chart .area")).to_have_count(2)
         expect(page.locator(".events")).to_be_hidden()
 
@@ -117,3 +120,18 @@ def test_what_selectors_keep_is_drawn_where_any_work(page: Page, tmp_path: Path)
         page.goto(f"{url}/ui/#/training/plain")
         expect(page.locator(".pulse")).to_contain_text("iteration 2")
         expect(chart).to_be_hidden()
+
+
+def test_a_long_run_is_drawn_with_no_more_points_than_there_is_room_for(page: Page, tmp_path: Path) -> None:
+    """As one value after the other they were more than a call takes arguments, and the page drew nothing further."""
+    roles = {f"malformed/{code}": 0.1 for code in ("P", "QDS", "QDP", "QR", "DS", "AG", "AS")}
+    (tmp_path / "run").mkdir()
+    write(tmp_path / "run", *({**iteration(1), **roles, "iteration": number} for number in range(1, 25_001)))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as url:
+        page.goto(f"{url}/ui/")
+        expect(page.locator(".pulse")).to_contain_text("iteration 25,000")
+        lines = page.locator(".chart:visible .line")
+        expect(page.locator(".chart", has_text="Malformed output by role").locator(".line")).to_have_count(7)
+        drawn = [str(lines.nth(place).get_attribute("d")).count("L") for place in range(lines.count())]
+        assert 50 < max(drawn) < 500

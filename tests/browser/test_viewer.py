@@ -94,6 +94,11 @@ def test_filters_narrow_the_list_and_stay_in_the_address(page: Page, url: str) -
     expect(page.locator(".list-summary")).to_contain_text("2 of 4")
 
 
+def test_a_search_without_a_match_says_so(page: Page, url: str) -> None:
+    page.goto(f"{url}#/traces/jade?q=nobodysaidthis")
+    expect(page.locator(".tree-pane")).to_contain_text("Nothing matches")
+
+
 def test_full_text_search_looks_into_passages(page: Page, url: str) -> None:
     open_run(page, url, "jade")
     page.get_by_role("searchbox", name="Search").fill("grey hills older")
@@ -123,6 +128,25 @@ def test_a_link_leads_to_the_same_step(page: Page, url: str) -> None:
     page.get_by_role("button", name="Close the step").click()
     expect(page.locator(".detail")).to_have_count(0)
     expect(page).to_have_url(re.compile("/q1%400$"))
+
+
+def test_that_a_link_was_copied_is_seen(page: Page, url: str) -> None:
+    open_run(page, url, "jade")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy a link to this").click()
+    expect(page.locator(".trace-tools").get_by_text("Link copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
+
+
+def test_half_the_golds_words_are_not_shown_as_right(page: Page, tmp_path: Path) -> None:
+    golds = {"all": "Fernhill", "half": "Fernhill upon Lune", "none": "Brackwater"}
+    questions = [Question(name, SIMPLE, (gold,)) for name, gold in golds.items()]
+    append_traces(tmp_path / "run.jsonl", make_traces(questions))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as address:
+        for name, verdict in zip(golds, ("right", "partly", "wrong"), strict=True):
+            page.goto(f"{address}/ui/#/traces/run/{name}@0")
+            expect(page.locator(f".said.{verdict}")).to_have_text("Fernhill")
 
 
 def test_nodes_fold_and_unfold_and_the_tree_is_worked_by_keys(page: Page, url: str) -> None:
@@ -169,6 +193,8 @@ def test_a_link_to_a_run_that_is_gone_shows_no_questions_of_another(browser: Bro
     expect(page.locator(".list-summary")).to_have_text("there is no run of that name here")
     expect(page.locator(".tree-pane .notice")).to_have_text("there is no run of that name here")
     expect(page.locator(".row")).to_have_count(0)
+    page.goto(f"{url}#/traces/gone")
+    expect(page.locator(".tree-pane .empty")).to_contain_text("there is no run of that name here")
     open_run(page, url, "after")
     context.close()
     assert errors == []
@@ -184,6 +210,17 @@ def test_the_list_keeps_few_rows_and_fetches_as_it_scrolls(page: Page, url: str)
     page.keyboard.press("Home")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".trace h1")).to_have_text(re.compile("time 1[?]"))
+
+
+def test_a_file_without_traces_says_so_until_there_are_some(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "begun.jsonl").touch()
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path / "begun.jsonl")]), Keyring())
+    with serving(app) as address:
+        page.goto(f"{address}/ui/")
+        expect(page.locator(".tree-pane")).to_contain_text("No traces yet")
+        append_traces(tmp_path / "begun.jsonl", make_traces([Question("b1", SIMPLE)]))
+        expect_rows(page, SIMPLE)
+        expect(page.locator(".tree-pane")).not_to_contain_text("No traces yet")
 
 
 def test_a_growing_file_grows_in_the_list(page: Page, url: str, runs: Path) -> None:
@@ -207,6 +244,21 @@ def test_two_runs_side_by_side(page: Page, url: str) -> None:
     expect(page.locator(".detail .subquestions li")).to_have_count(2)
     page.get_by_role("button", name="Swap the two runs").click()
     expect(page.locator(".side-title.before")).to_contain_text("jade")
+
+
+def test_questions_of_two_datasets_that_share_an_id_are_compared_each_for_itself(page: Page, tmp_path: Path) -> None:
+    asked = [Question("test_0", SIMPLE, dataset="nq"), Question("test_0", PARALLEL, dataset="musique")]
+    for name in ("before", "after"):
+        append_traces(tmp_path / f"{name}.jsonl", make_traces(asked))
+    app = viewing_app(make_crew().team, make_config(runs=[str(tmp_path)]), Keyring())
+    with serving(app) as address:
+        page.goto(f"{address}/ui/#/compare/before/after")
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([SIMPLE, SIMPLE])
+        expect(page.locator('.row[aria-selected="true"]')).to_have_count(1)
+        page.locator(".row", has_text=PARALLEL).click()
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([PARALLEL, PARALLEL])
+        page.reload()
+        expect(page.locator(".tree-pane .trace h1")).to_have_text([PARALLEL, PARALLEL])
 
 
 def test_comparison_can_be_narrowed_to_what_changed(page: Page, url: str) -> None:
@@ -305,7 +357,7 @@ def test_every_text_has_contrast_and_every_control_a_name(
     page = browser.new_page(color_scheme=scheme, viewport={"width": 1400, "height": 900})
     views = {
         "traces/untrained/q1@0/0:2": ".traces .detail",
-        "compare/untrained/jade/q2": ".compare .step",
+        "compare/untrained/jade/multi%2Fq2": ".compare .step",
         "training/trained": ".training .chart .line",
     }
     for view, shown in views.items():

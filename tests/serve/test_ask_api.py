@@ -120,10 +120,13 @@ def test_an_unknown_name_of_openais_effort_has_no_effect() -> None:
     assert "Prices" not in plans_seen(chat, path="/v1/chat/completions")[0]
 
 
-def test_an_effort_beyond_the_dial_is_refused(http: httpx.Client) -> None:
+def test_an_effort_beyond_the_dial_is_refused_with_every_form_that_is_taken(http: httpx.Client) -> None:
     beyond: tuple[object, ...] = ("huge", 1.5, -1, {"alpha": -1}, [])
     for effort in beyond:
-        assert http.post("/v1/ask", json={"question": SIMPLE, "effort": effort}).status_code == 422, effort
+        refusal = http.post("/v1/ask", json={"question": SIMPLE, "effort": effort})
+        assert refusal.status_code == 422, effort
+        said = refusal.json()["error"]["message"]
+        assert said.startswith("body.effort: expected low, medium, high, a number from 0 to 1, or prices")
 
 
 def test_a_stream_opens_nodes_before_their_steps_and_ends_in_the_answer(http: httpx.Client) -> None:
@@ -178,6 +181,20 @@ def test_health_and_openapi_answer(http: httpx.Client) -> None:
     assert http.get("/healthz").json()["status"] == "ok"
     paths = http.get("/openapi.json").json()["paths"]
     assert {"/v1/chat/completions", "/v1/models", "/v1/ask", "/healthz", "/metrics"} <= set(paths)
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz"])
+def test_those_who_watch_a_service_may_ask_as_they_are_used_to(http: httpx.Client, path: str) -> None:
+    assert http.get(path).json()["status"] == "ok"
+    looked = http.head(path)
+    assert (looked.status_code, looked.content) == (200, b"")
+
+
+def test_an_address_that_is_not_served_leads_to_those_that_are(http: httpx.Client) -> None:
+    """OpenAI's other endpoints are what somebody tries first."""
+    refusal = http.post("/v1/responses", json={"model": "jade", "input": SIMPLE})
+    assert refusal.status_code == 404
+    assert "/docs" in refusal.json()["error"]["message"]
 
 
 def test_metrics_count_requests_questions_and_tokens() -> None:

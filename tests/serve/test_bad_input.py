@@ -89,6 +89,14 @@ def test_strange_questions_are_only_questions() -> None:
             assert reply.json()["trace"]["question"]["text"] == text
 
 
+def test_half_a_character_is_told_as_that_and_not_as_another_form() -> None:
+    halved = rb'{"messages": [{"role": "user", "content": "\ud800"}]}'
+    with serving(make_app()) as url:
+        json_body = {"Content-Type": "application/json"}
+        refusal = httpx.post(f"{url}/v1/chat/completions", content=halved, headers=json_body)
+    assert "half of a surrogate pair" in refusal.json()["error"]["message"]
+
+
 def test_a_body_of_another_kind_is_refused() -> None:
     """A form on a foreign web page can send text/plain without asking; it must not start work."""
     crew = make_crew()

@@ -244,6 +244,20 @@ def test_runs_of_the_same_title_have_names_of_their_own(tmp_path: Path) -> None:
     assert [run.name for run in library.runs()] == ["traces", "b-traces", "c-traces"]
 
 
+def test_a_folder_that_may_not_be_read_hides_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "anothers").mkdir()
+    append_traces(tmp_path / "mine" / "traces.jsonl", make_traces())
+    is_file = Path.is_file
+
+    def is_file_if_allowed(path: Path) -> bool:  # root, whom tests often run as, is refused nothing
+        if path.parent.name == "anothers":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file_if_allowed)
+    assert [run.group for run in Library([tmp_path]).runs()] == ["mine"]
+
+
 def test_a_path_with_nothing_to_show_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TraceUnreadable, match="no traces"):
         Library([tmp_path])

@@ -116,7 +116,7 @@ def test_text_parts_are_read_and_pictures_are_refused(client: openai.OpenAI) -> 
     picture = {"type": "image_url", "image_url": {"url": "data:,"}}
     reply = client.chat.completions.create(model="jade", messages=[{"role": "user", "content": [text]}])  # type: ignore[list-item,misc]
     assert reply.choices[0].message.content == "Fernhill"
-    with pytest.raises(openai.UnprocessableEntityError):
+    with pytest.raises(openai.UnprocessableEntityError, match="parts of type text"):
         client.chat.completions.create(model="jade", messages=[{"role": "user", "content": [picture]}])  # type: ignore[list-item,misc]
 
 

@@ -59,7 +59,7 @@ def test_a_refusal_says_how_to_identify_and_never_repeats_the_key(guarded: httpx
 
 
 def test_pages_without_data_need_no_key(guarded: httpx.Client) -> None:
-    for path in ("/healthz", "/openapi.json", "/docs", "/ui/"):
+    for path in ("/healthz", "/health", "/openapi.json", "/docs", "/ui/"):
         assert guarded.get(path).status_code == 200, path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -21,11 +22,15 @@ from starlette.requests import Request
 from trace_builders import write_training
 
 from jade.cli.main import main
+from jade.config import ServeConfig
 from jade.retrieval.server import make_app as retrieval_app
+from jade.serve.listen import open_socket
 from jade.types import Prompt
-from patience import PATIENCE_SECONDS, running
+from patience import PATIENCE_SECONDS, running, until
 
 KEY = "0123456789abcdef-key"
+NO_MEANS = ("--index", "nowhere", "--model", "http://127.0.0.1:9/v1#none")
+"""Neither an index nor a model: what is told in spite of it was found before either was opened."""
 
 
 def model_app() -> FastAPI:
@@ -161,6 +166,34 @@ def test_view_shows_a_training_run_without_a_model(tmp_path: Path) -> None:
         assert process.wait(PATIENCE_SECONDS) == 0
 
 
+def slow_browser(folder: Path, name: str) -> Path:
+    """A browser that notes that it was asked, and is waited for."""
+    script = folder / name
+    script.write_text(f'#!/bin/sh\necho "$1" > {folder}/asked\nwhile kill -0 $PPID; do sleep 0.1; done\n')
+    script.chmod(0o755)
+    return script
+
+
+def test_view_starts_no_browser_that_would_take_the_terminal(tmp_path: Path) -> None:
+    write_training(tmp_path / "run")
+    slow_browser(tmp_path, "w3m")
+    where = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "xterm", "DISPLAY": "", "WAYLAND_DISPLAY": ""}
+    with jade("view", str(tmp_path / "run"), JADE_API_KEYS="", BROWSER="", **where) as process:
+        assert httpx.get(f"{address_of(process)}/healthz").json()["status"] == "ok"
+    assert not (tmp_path / "asked").exists()
+
+
+def test_view_serves_while_the_browser_it_started_is_open(tmp_path: Path) -> None:
+    write_training(tmp_path / "run")
+    browser = slow_browser(tmp_path, "browser")
+    with jade("view", str(tmp_path / "run"), JADE_API_KEYS="", BROWSER=str(browser)) as process:
+        url = address_of(process)
+        until(lambda: (tmp_path / "asked").exists())
+        assert httpx.get(f"{url}/healthz").json()["status"] == "ok"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_SECONDS) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -169,6 +202,9 @@ def test_view_shows_a_training_run_without_a_model(tmp_path: Path) -> None:
         (["serve", "--port", "70000"], "serve.port"),
         (["serve", "--host", "0.0.0.0"], "no API key is set"),
         (["serve", "--keys", "nowhere.txt"], "cannot be read"),
+        (["serve", *NO_MEANS, "--view", "nowhere.jsonl"], "nowhere.jsonl: no traces"),
+        (["serve", *NO_MEANS, "--port", "0", "--traces", __file__], "holds something else"),
+        (["mcp", *NO_MEANS, "--traces", __file__], "holds something else"),
     ],
 )
 def test_what_is_the_users_to_mend_is_one_line(
@@ -182,3 +218,14 @@ def test_what_is_the_users_to_mend_is_one_line(
     assert left.value.code == 2
     assert complaint in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["serve", *NO_MEANS], ["retrieve-server", "--index", "nowhere"]])
+def test_an_address_that_is_taken_is_told_before_anything_is_loaded(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_socket(ServeConfig(port=0)) as taken:
+        monkeypatch.setattr(sys, "argv", ["jade", *arguments, "--port", str(taken.getsockname()[1])])
+        with pytest.raises(SystemExit):
+            main()
+    assert "Address already in use; choose another --port" in capsys.readouterr().err

@@ -102,6 +102,16 @@ def test_an_absent_file_is_told(tmp_path: Path) -> None:
         shelf_of(tmp_path / "gone.jsonl").look()
 
 
+def test_a_file_that_is_gone_since_it_was_listed_is_told(path: Path) -> None:
+    shelf = shelf_of(path)
+    key = shelf.look()[0].key
+    path.unlink()
+    with pytest.raises(TraceUnreadable, match="No such file"):
+        shelf.trace(key)
+    with pytest.raises(TraceUnreadable, match="No such file"):
+        shelf.find("Fernhill")
+
+
 @pytest.mark.parametrize(
     "query", ["botanist", "ADA born", "older", "founded otto", "document0", "1791", "q3", "text", "role", "Lune", "id"]
 )

@@ -31,12 +31,13 @@ def command(
 
 async def _serve(config: Config) -> None:
     from jade.errors import ConfigError
-    from jade.serve.room import open_desk
+    from jade.serve.room import check_files, open_desk
     from jade.team.crew import open_crew
 
     try:
         from jade.serve.mcp import mcp_server
     except ImportError:
         raise ConfigError("jade mcp needs the package mcp: pip install 'jade-team[serve]'") from None
+    check_files(config.serve)
     async with open_crew(config) as crew:
         await mcp_server(open_desk(crew, config.serve, reward=config.reward)).run_stdio_async()

@@ -11,6 +11,8 @@ from jade.cli.options import ConfigFile, Index, Overrides, config_from
 from jade.cli.serve import serve_settings
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from jade.config import Config, RetrievalConfig
     from jade.retrieval.base import Retriever
 
@@ -31,23 +33,30 @@ def command(
     """Serve an index: POST /retrieve {"queries", "topk", "return_scores"}."""
     import asyncio
 
+    from jade.serve.listen import open_socket
+
     named = serve_settings({"host": host, "port": port})
     chosen = config_from(config, [*named, *(settings or [])], index=index)
     with ExitStack() as stack:
+        sock = stack.enter_context(open_socket(chosen.serve))
         retriever = _retriever(chosen.retrieval, shards, list(filter(None, shard_urls.split(","))), stack)
-        asyncio.run(_serve(retriever, chosen))
+        asyncio.run(_serve(retriever, chosen, sock))
 
 
-async def _serve(retriever: Retriever, config: Config) -> None:
+async def _serve(retriever: Retriever, config: Config, sock: socket) -> None:
     from jade.retrieval.server import make_app
     from jade.serve.listen import listen
 
     chosen = config.retrieval
     app = make_app(retriever, k=chosen.k, about={"index": chosen.index, "kind": chosen.kind})
     try:
-        await listen(app, config.serve, lambda url: typer.echo(f"jade: running on {url} (POST /retrieve)", err=True))
+        await listen(app, config.serve, _say, sock)
     finally:
         await retriever.close()
+
+
+def _say(url: str) -> None:
+    typer.echo(f"jade: running on {url} (POST /retrieve)", err=True)
 
 
 def _retriever(chosen: RetrievalConfig, shards: int, urls: list[str], stack: ExitStack) -> Retriever:

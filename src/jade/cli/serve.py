@@ -43,12 +43,17 @@ def serve_settings(named: Mapping[str, Any]) -> list[str]:
 
 async def _serve(config: Config) -> None:
     from jade.serve.keys import check_exposure, read_keys
-    from jade.serve.listen import listen
-    from jade.serve.room import answering_app
+    from jade.serve.listen import listen, open_socket
+    from jade.serve.room import answering_app, check_files
     from jade.team.crew import open_crew
+
+    def say(url: str) -> None:
+        typer.echo(f"jade: API at {url}/v1, viewer at {url}/ui", err=True)
 
     keys = read_keys(config.serve)
     check_exposure(config.serve.host, keys)
-    async with open_crew(config) as crew:
-        app = answering_app(crew, config.serve, keys, config.reward)
-        await listen(app, config.serve, lambda url: typer.echo(f"jade: API at {url}/v1, viewer at {url}/ui", err=True))
+    check_files(config.serve)
+    with open_socket(config.serve) as sock:
+        async with open_crew(config) as crew:
+            app = answering_app(crew, config.serve, keys, config.reward)
+            await listen(app, config.serve, say, sock)

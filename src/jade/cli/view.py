@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +24,6 @@ def command(
 ) -> None:
     """Look at what a team did: traces as trees, two runs side by side, training curves as they grow."""
     import asyncio
-    import webbrowser
 
     from jade.serve.keys import check_exposure, read_keys
     from jade.serve.listen import listen
@@ -37,7 +38,21 @@ def command(
 
     def show(url: str) -> None:
         typer.echo(f"jade: viewer at {url}/ui (Ctrl+C stops it)", err=True)
-        if browser:
-            webbrowser.open(f"{url}/ui")
+        if browser and _has_screen():
+            _open_beside(f"{url}/ui")
 
     asyncio.run(listen(app, chosen.serve, show))
+
+
+def _has_screen() -> bool:
+    """Whether a browser with windows may be there; otherwise one that draws in this terminal would be started."""
+    named = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in named)
+
+
+def _open_beside(url: str) -> None:
+    """Some browsers are waited for until they are closed, and the page comes from this very process."""
+    import threading
+    import webbrowser
+
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()

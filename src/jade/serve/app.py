@@ -54,6 +54,9 @@ def build_app(
 
 
 def _add_service(app: FastAPI, tally: Tally, *, has_team: bool) -> None:
+    @app.head("/health", include_in_schema=False)
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/health", include_in_schema=False)
     @app.get("/healthz", response_model=Health, responses=documented((405,)), tags=["service"])
     async def healthz() -> Response:
         """Whether the server is up."""
@@ -88,7 +91,9 @@ def _add_problems(app: FastAPI) -> None:
 
     async def on_http(_: HttpRequest, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        problem = Problem(error.status_code, f"http_{error.status_code}", str(error.detail))
+        unknown = error.status_code == 404
+        message = "nothing answers at this address: /docs tells what does" if unknown else str(error.detail)
+        problem = Problem(error.status_code, f"http_{error.status_code}", message)
         response = problem.response()
         response.headers.update(error.headers or {})
         return response

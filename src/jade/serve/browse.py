@@ -123,14 +123,14 @@ def _add_lists(router: APIRouter, library: Library, has_team: bool) -> None:
         limit: Limit = 100,
         question: Word = "",
     ) -> Response:
-        """Two runs set against each other, question by question; with `question`, also where that id stands."""
+        """Two runs set against each other, question by question; with `question`, also where that name stands."""
         old, new = _find(library, before).shelf, _find(library, after).shelf
         with _reading():
             old.look(to_the_end=True)
             pairs = pair_up(select(old, filter), new.look(to_the_end=True))
         shown = [pair for pair in pairs if change in ("all", pair.change)]
         page = [pair.show() for pair in shown[offset : offset + limit]]
-        place = _place([pair.before.question_id for pair in shown], question)
+        place = _place([pair.name for pair in shown], question)
         known = {"matched": len(shown), "place": place, "summary": compare_summary(pairs)}
         return json_response({**known, "pairs": page})
 

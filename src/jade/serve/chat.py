@@ -20,7 +20,7 @@ from starlette.responses import Response
 from jade.config import ServeConfig
 from jade.config.reward import EFFORTS
 from jade.serve.desk import Desk, Request
-from jade.serve.problems import READING, Problem, Shape, Text, documented, documented_stream, json_response
+from jade.serve.problems import READING, Problem, Shape, Text, documented, documented_stream, json_response, told_as
 from jade.serve.show import show_event
 from jade.serve.stream import event_stream, progress, sse, unless_gone
 from jade.serve.wishes import EffortWish, Prices, Seed
@@ -36,7 +36,9 @@ class TextPart(Shape):
 
 class Message(Shape):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Text | list[TextPart] | None = None
+    content: Annotated[
+        Text | list[TextPart] | None, told_as("expected text, or a list of parts of type text: nothing else is read")
+    ] = None
 
     def text(self) -> str:
         parts = self.content or ""

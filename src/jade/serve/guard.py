@@ -34,7 +34,7 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-PUBLIC = frozenset({"/", "/docs", "/healthz", "/openapi.json"})
+PUBLIC = frozenset({"/", "/docs", "/health", "/healthz", "/openapi.json"})
 """Paths without data: everything else but the page's own files needs a key, where there are keys."""
 PAGE = "/ui"
 

@@ -115,6 +115,14 @@ def _trace_file(found: Found, path: Path) -> TraceFile:
 
 
 def _search(path: Path, depth: int = 0) -> Iterator[Found]:
+    """What there is under a path, as far as it may be read: others' closed folders may lie between one's own."""
+    try:
+        yield from _look_into(path, depth)
+    except OSError:
+        return
+
+
+def _look_into(path: Path, depth: int) -> Iterator[Found]:
     if path.is_file():
         yield Found(path.stem, path.parent.name, "traces", path.parent, _literal(path.name))
     elif (path / METRICS).is_file():

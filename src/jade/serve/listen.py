@@ -46,7 +46,8 @@ def make_server(app: ASGIApp, config: ServeConfig) -> Server:
 
 
 def open_socket(config: ServeConfig) -> socket.socket:
-    """A listening socket. Named as TCP: only then does asyncio send small answers at once, not 40 ms later."""
+    """A listening socket: who comes before `listen` waits. Named as TCP: only then does asyncio send small answers at
+    once, not 40 ms later."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -65,10 +66,13 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def listen(app: ASGIApp, config: ServeConfig, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `on_ready` hears the address."""
+async def listen(
+    app: ASGIApp, config: ServeConfig, on_ready: Callable[[str], None], sock: socket.socket | None = None
+) -> None:
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address. What takes long to open is opened after the socket,
+    so that an address which is taken is told at once."""
     server = make_server(app, config)
-    sock = open_socket(config)
+    sock = sock or open_socket(config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop)

@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 
@@ -49,6 +50,20 @@ def _whole(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_whole)]
 """Text that a request brings."""
+
+
+def told_as(expected: str) -> WrapValidator:
+    """Where several forms are taken: what is said to whoever sends none of them. Otherwise only the first is named."""
+
+    def check(value: Any, inner: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return inner(value)
+        except ValidationError as error:
+            if any(each["type"] == "value_error" for each in error.errors()):
+                raise  # the form was one of them, and what it held was not right
+            raise PydanticCustomError("none_of_the_forms", "{expected}", {"expected": expected}) from None
+
+    return WrapValidator(check)
 
 
 class Shape(BaseModel):

@@ -102,6 +102,11 @@ class Pair:
     after: Row
 
     @property
+    def name(self) -> str:
+        """What links call it. The id alone is not enough: datasets number their questions alike."""
+        return "/".join(filter(None, (self.before.dataset, self.before.question_id)))
+
+    @property
     def gain(self) -> float | None:
         if self.before.score is None or self.after.score is None:
             return None
@@ -113,7 +118,8 @@ class Pair:
         return "same" if abs(gain) <= SAME_WITHIN else "better" if gain > 0 else "worse"
 
     def show(self) -> dict[str, Any]:
-        return {"before": self.before.show(), "after": self.after.show(), "gain": self.gain, "change": self.change}
+        sides = {"before": self.before.show(), "after": self.after.show()}
+        return {"name": self.name, **sides, "gain": self.gain, "change": self.change}
 
 
 def pair_up(before: Sequence[Row], after: Sequence[Row]) -> list[Pair]:

@@ -17,6 +17,13 @@ from jade.team.team import Team
 from jade.types import Trace
 
 
+def check_files(config: ServeConfig) -> None:
+    """Refuse files that cannot be shown or added to: to be asked before a model is loaded, which may take minutes."""
+    Library(config.runs)
+    if config.traces and config.traces.is_file():
+        check_holds_traces(config.traces)
+
+
 def answering_app(crew: Crew, config: ServeConfig, keys: Keyring, reward: RewardConfig | None = None) -> ASGIApp:
     """The API over a crew, with the viewer on what it answers and on the runs that the config names."""
     tally, recent = Tally(), Recent(config.keep_traces)
@@ -37,8 +44,6 @@ def open_desk(
     reward: RewardConfig | None = None,
 ) -> Desk:
     """Where questions are handed in; what is answered is kept and written down as the config says."""
-    if config.traces and config.traces.is_file():
-        check_holds_traces(config.traces)
 
     def keep(trace: Trace) -> None:
         if recent:

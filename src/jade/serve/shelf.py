@@ -104,9 +104,12 @@ class Files:
 
 def _reader(path: Path, offset: int, length: int) -> Callable[[], bytes]:
     def read() -> bytes:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                return file.read(length)
+        except OSError as error:
+            raise TraceUnreadable(f"{path}: {error.strerror or error}") from None
 
     return read
 

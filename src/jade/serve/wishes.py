@@ -9,7 +9,7 @@ from pydantic import Field
 from jade.config import RewardConfig
 from jade.config.reward import EFFORTS
 from jade.engine.effort import effort_of
-from jade.serve.problems import Shape
+from jade.serve.problems import Shape, told_as
 from jade.types import Effort
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -24,7 +24,10 @@ class Prices(Shape):
     """Price of a search."""
 
 
-EffortWish = Level | Annotated[float, Field(ge=0, le=1)] | Prices
+EffortWish = Annotated[
+    Level | Annotated[float, Field(ge=0, le=1)] | Prices,
+    told_as('expected low, medium, high, a number from 0 to 1, or prices {"alpha", "beta"} from 0 to 10'),
+]
 """A name, a place on the dial from 0 (spare) to 1 (spend all), or the prices themselves."""
 
 

@@ -15,7 +15,7 @@ export function setKey(value) {
   sessionStorage.setItem("jade-key", value);
 }
 
-/** Called when the server wants a key. */
+/** Called when the server wants a key, with whether it refused one. */
 export function onKeyNeeded(listener) {
   listeners.add(listener);
 }
@@ -66,7 +66,7 @@ function headers() {
 
 async function checked(response) {
   if (response.ok) return response;
-  if (response.status === 401) listeners.forEach((listener) => listener());
+  if (response.status === 401) listeners.forEach((listener) => listener(key !== ""));
   const body = await response.json().catch(() => null);
   throw new ApiError(response.status, body?.error?.message ?? `the server answered ${response.status}`);
 }

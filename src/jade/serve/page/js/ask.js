@@ -86,8 +86,10 @@ export class AskView {
     try {
       await ask({ question, effort: this.effort.value || null }, (name, data) => this.#hear(name, data), this.working.signal);
     } catch (error) {
-      this.#fail(error.name === "AbortError" ? "Stopped." : error.message);
+      if (error.name === "AbortError") this.#tell("warn", "Stopped.");
+      else this.#tell("bad", error.message);
     }
+    this.trace.tree.halt();
     this.working = null;
     this.#busy(false);
   }
@@ -113,7 +115,10 @@ export class AskView {
         this.trace.tree.endStep(data);
       },
       answer: () => this.#done(data),
-      error: () => this.#fail(data.message),
+      error: () => {
+        this.#tell("bad", data.message);
+        if (data.trace_id) this.#link(data.trace_id);
+      },
     };
     moves[name]?.();
   }
@@ -122,19 +127,19 @@ export class AskView {
     trace.steps.forEach((step) => this.steps.set(step.id, step));
     this.trace.show(trace, this.route.step);
     this.hint.textContent = "";
-    this.trace.head.append(
-      h(
-        "p",
-        {},
-        h("a", { href: print({ view: "traces", run: "live", key: trace.id, params: {} }) }, "Link to this trace"),
-      ),
-    );
+    this.#link(trace.id);
     announce(`Answer: ${trace.answer || "none"}`);
     this.#showStep();
   }
 
-  #fail(message) {
-    this.trace.head.append(h("p", { class: "notice bad", role: "alert" }, message));
+  #tell(kind, message) {
+    this.trace.head.append(h("p", { class: `notice ${kind}`, role: "alert" }, message));
+  }
+
+  /** What was answered here is kept, and so is what failed. */
+  #link(key) {
+    const href = print({ view: "traces", run: "live", key, params: {} });
+    this.trace.head.append(h("p", {}, h("a", { href }, "Link to this trace")));
   }
 
   /** What to look for in a step's passages, as far as it is known by now. */

@@ -4,6 +4,7 @@ import { h, put, s } from "./dom.js";
 import { compact, percent } from "./format.js";
 
 const BOX = { left: 42, right: 8, top: 10, bottom: 20 };
+const COLUMN = 2; // pixels that one point of a line has at least
 
 /** A chart that can be drawn again. `draw(data)` takes {series, marks}: each series has name, tone and points [x, y]. */
 export class Chart {
@@ -26,9 +27,13 @@ export class Chart {
     this.data = data;
     const { width, height } = this.svg.getBoundingClientRect();
     if (!width) return;
+    const columns = Math.max(1, Math.floor((width - BOX.left - BOX.right) / COLUMN));
     this.series = data.series
       .filter((series) => series.points.length)
-      .map((series) => ({ ...series, soft: series.dots ? series.points : smooth(series.points, data.smoothing) }));
+      .map((series) => {
+        const seen = series.dots ? series.points : thinned(series.points, data.domain, columns);
+        return { ...series, seen, soft: series.dots ? seen : smooth(seen, data.smoothing) };
+      });
     // Many noisy lines on top of each other show nothing: then only their means are drawn.
     this.showRaw = data.smoothing > 0 && this.series.filter((series) => !series.dots).length <= 2;
     this.x = this.#scaleX(width, data.domain);
@@ -57,7 +62,7 @@ export class Chart {
     const values =
       this.kind === "area"
         ? [0, 1]
-        : this.series.flatMap((series) => (this.showRaw ? series.points : series.soft).map((point) => point[1]));
+        : this.series.flatMap((series) => (this.showRaw ? series.seen : series.soft).map((point) => point[1]));
     const [low, high] = bounds(values, this.kind === "area");
     const scale = (y) => height - BOX.bottom - ((y - low) / (high - low)) * (height - BOX.bottom - BOX.top);
     return Object.assign(scale, { low, high });
@@ -83,15 +88,15 @@ export class Chart {
   }
 
   #lines() {
-    return this.series.map(({ points, soft, tone, dots }) => {
+    return this.series.map(({ seen, soft, tone, dots }) => {
       if (dots)
-        return points.map(([x, y]) => s("circle", { class: `dot ${tone}`, cx: this.x(x), cy: this.y(y), r: 3.2 }));
+        return seen.map(([x, y]) => s("circle", { class: `dot ${tone}`, cx: this.x(x), cy: this.y(y), r: 3.2 }));
       const single =
-        points.length === 1
-          ? s("circle", { class: `dot ${tone}`, cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: 3 })
+        seen.length === 1
+          ? s("circle", { class: `dot ${tone}`, cx: this.x(seen[0][0]), cy: this.y(seen[0][1]), r: 3 })
           : null;
       return [
-        this.showRaw ? s("path", { class: `raw ${tone}`, d: this.#path(points) }) : null,
+        this.showRaw ? s("path", { class: `raw ${tone}`, d: this.#path(seen) }) : null,
         s("path", { class: `line ${tone}`, d: this.#path(soft) }),
         single,
       ];
@@ -105,9 +110,7 @@ export class Chart {
   }
 
   #areas() {
-    const xs = [...new Set(this.series.flatMap((series) => series.points.map((point) => point[0])))].sort(
-      (a, b) => a - b,
-    );
+    const xs = [...new Set(this.series.flatMap((series) => series.seen.map((point) => point[0])))].sort((a, b) => a - b);
     let floor = xs.map(() => 0);
     return this.series.map(({ soft, tone }) => {
       const at = new Map(soft);
@@ -193,6 +196,18 @@ function wholeTicks(low, high, width) {
 function niceStep(rough) {
   const power = 10 ** Math.floor(Math.log10(rough || 1));
   return [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? power;
+}
+
+/** Where there are more points than columns to draw them in: the mean of each column's. */
+function thinned(points, [low, high], columns) {
+  if (points.length <= columns) return points;
+  const sums = new Map();
+  for (const [x, y] of points) {
+    const column = Math.floor(((x - low) / (high - low + 1)) * columns);
+    const [sumX, sumY, number] = sums.get(column) ?? [0, 0, 0];
+    sums.set(column, [sumX + x, sumY + y, number + 1]);
+  }
+  return [...sums.values()].map(([sumX, sumY, number]) => [sumX / number, sumY / number]);
 }
 
 /** A running mean that starts at the first value; 0 leaves the points as they are. */

@@ -30,10 +30,10 @@ export class CompareView {
       label: "Questions of both runs",
       fetchPage: (offset, limit) => this.#page(offset, limit),
       render: pairChildren,
-      idOf: (pair) => pair.before.question_id,
+      idOf: (pair) => pair.name,
       onOpen: (pair) => {
         this.opened = true;
-        go({ ...this.route, question: pair.before.question_id, side: "", step: "" });
+        go({ ...this.route, question: pair.name, side: "", step: "" });
       },
       onError: (error) => this.verdict.clear(h("p", { class: "notice bad" }, error.message)),
     });
@@ -134,7 +134,7 @@ export class CompareView {
   #openFirst() {
     const [first] = this.pairs.values();
     if (first && matchMedia("(min-width: 761px)").matches)
-      go({ ...this.route, question: first.before.question_id }, { quietly: true });
+      go({ ...this.route, question: first.name }, { quietly: true });
     else SIDES.forEach((side) => this.traces[side].clear());
   }
 
@@ -146,7 +146,7 @@ export class CompareView {
       this.verdict.show(found.summary);
       put(this.plans, planChanges(found.summary.plans));
     }
-    found.pairs.forEach((pair) => this.pairs.set(pair.before.question_id, pair));
+    found.pairs.forEach((pair) => this.pairs.set(pair.name, pair));
     return { items: found.pairs, matched: found.matched };
   }
 
@@ -161,14 +161,21 @@ export class CompareView {
         );
         return;
       }
-      const traces = await Promise.all(SIDES.map((side) => readTrace(this.route[side], pair[side].key)));
+      await Promise.all(SIDES.map((side) => this.#showTrace(side, pair[side].key, wanted)));
       if (this.shown !== wanted) return;
-      SIDES.forEach((side, place) =>
-        this.traces[side].show(traces[place], this.route.side === side ? this.route.step : ""),
-      );
       this.#bringIntoSight();
     }
     this.#showStep();
+  }
+
+  async #showTrace(side, key, wanted) {
+    const view = this.traces[side];
+    try {
+      const trace = await readTrace(this.route[side], key);
+      if (this.shown === wanted) view.show(trace, this.route.side === side ? this.route.step : "");
+    } catch (error) {
+      if (this.shown === wanted) view.clear(h("p", { class: "notice bad" }, error.message));
+    }
   }
 
   /** On a narrow screen the traces stand below the list that one was chosen from. */

@@ -7,9 +7,18 @@ const CHOICES = [
   ["dataset", "All datasets"],
   ["verdict", "Right and wrong"],
   ["workflow", "All workflows"],
-  ["flag", "Nothing flagged"],
+  ["flag", "Flagged or not"],
   ["part", "All iterations"],
 ];
+const LABELS = {
+  dataset: "Dataset",
+  verdict: "Right or wrong",
+  workflow: "Workflow",
+  flag: "Flag",
+  part: "Iteration",
+  cost: "Cost",
+  sort: "Order",
+};
 const WORDS = {
   error: "errors",
   malformed: "malformed output",
@@ -45,7 +54,7 @@ export class Filters {
     this.search = h("input", {
       class: "field",
       type: "search",
-      placeholder: "Search questions, answers, passages",
+      placeholder: "Search questions and passages",
       "aria-label": "Search",
       oninput: () => this.#later(),
     });
@@ -67,7 +76,7 @@ export class Filters {
     return h("select", {
       class: "field",
       name,
-      "aria-label": name,
+      "aria-label": LABELS[name],
       onchange: (event) => this.#set(name, event.target.value),
     });
   }

@@ -17,6 +17,12 @@ export function score(value) {
   return value === null || value === undefined ? "–" : value.toFixed(2);
 }
 
+/** In which colour an answer is shown: one that shares half its words with the gold one may be another answer. */
+export function verdictOf(f1) {
+  if (f1 === null || f1 === undefined) return "unscored";
+  return f1 < 0.5 ? "wrong" : f1 < 1 ? "partly" : "right";
+}
+
 export function signed(value) {
   return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
 }

@@ -31,7 +31,7 @@ async function start() {
   onKeyNeeded(askForKey);
   addEventListener("hashchange", follow);
   addEventListener("keydown", leaveStep);
-  setInterval(() => document.hidden || refresh().catch(() => {}), LOOK_AGAIN_MS);
+  setInterval(lookAgain, LOOK_AGAIN_MS);
   try {
     await refresh();
   } catch (error) {
@@ -40,6 +40,11 @@ async function start() {
     return;
   }
   follow();
+}
+
+/** Not while a key is being typed: the refusal would ask for it anew. */
+function lookAgain() {
+  if (!document.hidden && !main.querySelector(".gate")) refresh().catch(() => {});
 }
 
 async function refresh() {
@@ -101,7 +106,7 @@ function chooseRun(name) {
   go({ view: route.view, run: name, params: {} });
 }
 
-function askForKey() {
+function askForKey(refused) {
   const input = h("input", {
     class: "field",
     type: "password",
@@ -114,6 +119,7 @@ function askForKey() {
     { class: "gate" },
     h("h1", {}, "This server needs a key"),
     h("p", { class: "muted" }, "It is kept in this tab only."),
+    refused ? h("p", { class: "notice bad", role: "alert" }, "This key is not known here.") : null,
     input,
     h("button", { class: "button primary" }, "Enter"),
   );
@@ -123,6 +129,7 @@ function askForKey() {
     refresh().then(follow, () => {});
   });
   Object.keys(views).forEach((name) => delete views[name]);
+  picker.hidden = true;
   put(main, form);
   input.focus();
 }

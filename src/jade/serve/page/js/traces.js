@@ -4,7 +4,7 @@ import { listRows, readTrace } from "./api.js";
 import { detail } from "./detail.js";
 import { announce, h, put } from "./dom.js";
 import { asQuery, Filters } from "./filters.js";
-import { compact, count, plural, score } from "./format.js";
+import { compact, count, plural, score, verdictOf } from "./format.js";
 import { List } from "./list.js";
 import { go, print } from "./route.js";
 import { TraceView } from "./traceview.js";
@@ -23,7 +23,7 @@ export class TracesView {
       render: rowChildren,
       idOf: (row) => row.key,
       onOpen: (row) => go({ ...this.route, key: row.key, step: "" }),
-      onError: (error) => put(this.summary, h("span", {}, error.message)),
+      onError: (error) => this.#fail(error),
     });
     this.trace = new TraceView({
       onStep: (step) => go({ ...this.route, step: step.id }, { quietly: true }),
@@ -39,7 +39,7 @@ export class TracesView {
     this.treePane = h("section", { class: "pane tree-pane", "aria-label": "Trace" }, this.trace.element);
     this.stepPane = h("aside", { class: "pane step-pane", "aria-label": "Step" });
     this.element = h("div", { class: "view traces" }, this.listPane, this.treePane, this.stepPane);
-    this.total = 0;
+    this.total = null; // not known yet
     setInterval(() => this.#lookAgain(), LOOK_AGAIN_MS);
   }
 
@@ -50,7 +50,10 @@ export class TracesView {
     const changedFilters = JSON.stringify(before.params) !== JSON.stringify(route.params);
     this.filters.show(route.params);
     this.#layout();
-    if (changedRun) this.filters.offer({});
+    if (changedRun) {
+      this.total = null;
+      this.filters.offer({});
+    }
     await Promise.all([changedRun || changedFilters || !this.total ? this.#load() : null, this.#showTrace(changedRun)]);
     this.list.select(route.key);
     if (!route.key && this.route === route) this.#openFirst();
@@ -95,6 +98,8 @@ export class TracesView {
   #loaded(found, offset) {
     this.total = found.total;
     this.partial = !found.complete;
+    this.matched = found.matched;
+    if (!this.route.key) this.#invite();
     if (!found.complete) setTimeout(() => this.#lookAgain(), READING_MS);
     if (!offset) this.filters.offer(found.facets);
     const mean = found.summary;
@@ -134,14 +139,7 @@ export class TracesView {
     const { run, key, step } = this.route;
     if (!key) {
       this.shown = "";
-      this.trace.clear(
-        h(
-          "div",
-          { class: "empty" },
-          h("strong", {}, "Choose a question"),
-          "What the team did for it appears here, step by step. A run that has written no traces yet has an empty list.",
-        ),
-      );
+      this.#invite();
       put(this.stepPane);
       return;
     }
@@ -160,6 +158,23 @@ export class TracesView {
       }
     }
     this.#showStep(step);
+  }
+
+  /** What stands where a trace would, while none is chosen. */
+  #invite() {
+    if (this.total === null) this.trace.clear();
+    else if (!this.total) this.#say("No traces yet", "This run has written none so far; they appear here as they come.");
+    else if (!this.matched) this.#say("Nothing matches", "No question of this run has what the filters ask for.");
+    else this.#say("Choose a question", "What the team did for it appears here, step by step.");
+  }
+
+  #say(title, text) {
+    this.trace.clear(h("div", { class: "empty" }, h("strong", {}, title), text));
+  }
+
+  #fail(error) {
+    put(this.summary, h("span", {}, error.message));
+    if (!this.route.key) this.#say("Nothing to show", error.message);
   }
 
   #showStep(id) {
@@ -188,7 +203,7 @@ export function rowChildren(row) {
       h("div", { class: "row-question", title: row.question }, row.question || row.error || "unreadable"),
       h(
         "span",
-        { class: `row-score ${row.verdict}`, title: row.score === null ? "No gold answer" : "F1" },
+        { class: `row-score ${verdictOf(row.score)}`, title: row.score === null ? "No gold answer" : "F1" },
         row.score === null ? "" : score(row.score),
       ),
     ),

@@ -1,11 +1,12 @@
 // One trace: the question with its answer and price, the tree, what the answer rests on. Used by every view.
 
 import { announce, h, icon, put } from "./dom.js";
-import { compact, count, noun, plural, score, seconds } from "./format.js";
+import { compact, count, noun, plural, score, seconds, verdictOf } from "./format.js";
 import { highlighted } from "./highlight.js";
 import { movesOf, Tree } from "./tree.js";
 
 const REPLAY_MS = 420;
+const SAID_MS = 2500;
 
 export class TraceView {
   /** `onStep(step)` hears which step is opened; `back` is where a narrow screen's way back leads. */
@@ -77,9 +78,11 @@ export class TraceView {
   }
 
   #tools() {
+    const said = h("span", { class: "muted small" });
     return h(
       "span",
       { class: "trace-tools" },
+      said,
       h(
         "button",
         {
@@ -98,7 +101,7 @@ export class TraceView {
           type: "button",
           title: "Copy a link to this",
           "aria-label": "Copy a link to this",
-          onclick: copyLink,
+          onclick: async () => say(said, await copyLink()),
         },
         icon("link"),
       ),
@@ -106,22 +109,29 @@ export class TraceView {
   }
 }
 
+/** Browsers give pages that came over plain HTTP from elsewhere no clipboard. */
 async function copyLink() {
   try {
     await navigator.clipboard.writeText(location.href);
-    announce("Link copied");
+    return "Link copied";
   } catch {
-    announce("The link is in the address bar");
+    return "The link is in the address bar";
   }
 }
 
+/** Say something for a moment, also to those who listen. */
+function say(place, text) {
+  announce(text);
+  place.textContent = text;
+  setTimeout(() => (place.textContent = ""), SAID_MS);
+}
+
 function answers(trace) {
-  const verdict = trace.scores ? (trace.scores.f1 >= 0.5 ? " right" : " wrong") : "";
   return h(
     "dl",
     { class: "answers" },
     h("dt", {}, "Answer"),
-    h("dd", { class: `said${verdict}` }, trace.answer || "none"),
+    h("dd", { class: `said ${verdictOf(trace.scores?.f1)}` }, trace.answer || "none"),
     trace.question.answers.length ? [h("dt", {}, "Gold"), h("dd", {}, trace.question.answers.join(" / "))] : null,
   );
 }
@@ -173,7 +183,7 @@ function citations(trace) {
           {},
           h("strong", {}, passage.title || passage.id),
           " ",
-          h("span", { class: "muted small" }, `for ${node} · ${passage.source || passage.id}`),
+          h("span", { class: "muted small" }, `node ${node} · ${passage.source || passage.id}`),
         ),
         h("p", {}, highlighted(passage.text, [answerOf.get(node), trace.answer].filter(Boolean))),
       ),

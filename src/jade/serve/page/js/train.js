@@ -60,7 +60,13 @@ export class TrainingView {
     this.plans = new Chart({ title: "Workflows the planner chose", kind: "area", wide: true });
     this.charts = CHARTS.map((spec) => ({ ...spec, chart: new Chart(spec) }));
     this.events = h("section", { class: "card", "aria-label": "Guard events and remarks" });
-    this.samples = h("section", { class: "card", "aria-label": "Sampled traces" });
+    this.samples = h("section", { class: "card", "aria-label": "Sampled traces", hidden: true });
+    this.nothing = h(
+      "div",
+      { class: "empty" },
+      h("strong", {}, "Nothing written yet"),
+      "The curves begin with the first iteration, and follow by themselves.",
+    );
     const drawn = this.charts.map(({ chart }) => chart.element);
     const grid = h("div", { class: "charts" }, drawn.slice(0, 4), this.plans.element, drawn.slice(4));
     this.element = h(
@@ -76,6 +82,7 @@ export class TrainingView {
           this.pulse,
           h("label", { class: "smooth" }, "Smoothing", this.smoothing),
         ),
+        this.nothing,
         this.tiles,
         grid,
         this.events,
@@ -126,7 +133,7 @@ export class TrainingView {
     if (found.restarted) this.rows = [];
     this.next = found.next;
     if (!found.rows.length && !found.restarted) return;
-    this.rows.push(...found.rows.map(withSpeed));
+    this.rows = this.rows.concat(found.rows.map(withSpeed));
     if (this.seen) this.changedAt = Date.now();
     this.#draw();
     this.#drawSamples();
@@ -172,6 +179,7 @@ export class TrainingView {
       this.tiles,
       TILES.map(([name, label]) => tile(rows, name, label)),
     );
+    this.nothing.hidden = !this.seen || this.rows.length > 0;
     put(this.events, eventsTable(events));
     this.events.hidden = !events.length;
   }

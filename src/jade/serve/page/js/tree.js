@@ -2,7 +2,7 @@
 // It is an ARIA tree: arrows move and fold, Enter opens a step.
 
 import { h, icon, put } from "./dom.js";
-import { compact, cut, seconds, signed, summarise } from "./format.js";
+import { compact, cut, seconds, signed, summarise, verdictOf } from "./format.js";
 
 export class Tree {
   /** `onSelect(step)` hears which step was opened. */
@@ -28,7 +28,7 @@ export class Tree {
   /** Show a whole trace at once. */
   show(trace, selected = "") {
     this.clear();
-    this.verdict = trace.scores && trace.scores.f1 < 0.5 ? " wrong" : "";
+    this.verdict = ` ${verdictOf(trace.scores?.f1)}`;
     const nodes = new Map(trace.nodes.map((node) => [node.id, node]));
     for (const move of movesOf(trace)) this.apply(move, nodes, false);
     this.select(selected);
@@ -98,6 +98,15 @@ export class Tree {
     this.steps.set(step.id, { item, step });
     if (step.id === this.selected) item.setAttribute("aria-selected", "true");
     this.#focusable();
+  }
+
+  /** Nobody works any more: a step that has begun does not end. */
+  halt() {
+    for (const { item, step } of this.steps.values()) {
+      if (step) continue;
+      item.classList.remove("busy");
+      put(item.querySelector(".step-text"), h("span", { class: "muted" }, "not finished"));
+    }
   }
 
   select(id) {
