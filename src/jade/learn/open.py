@@ -11,7 +11,7 @@ import torch
 from jade.config import ClusterConfig, Config, dump_config, load_config
 from jade.engine.hold import locked
 from jade.errors import ConfigError
-from jade.learn.check import Material, check_alone, check_training
+from jade.learn.check import Material, Say, check_alone, check_training, keep_quiet
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
 from jade.learn.monitor.show import Spectator
@@ -51,12 +51,13 @@ async def open_run(
     *,
     resume: bool = False,
     assemble: Assemble | None = None,
+    say: Say = keep_quiet,
 ) -> AsyncIterator[Run]:
     """A training run, ready to go on from where it stands. Unless told otherwise a crew in this process does the
     rollouts, or in processes beside it."""
     if config.learn.ahead:
         stand_back()
-    material = check_training(config)
+    material = check_training(config, say)
     assemble = assemble or (open_beside if num_beside(config) else open_crew)
     with claimed(config, folder, resume):
         async with open_claimed(config, material, folder, spectator, assemble) as run:
