@@ -9,14 +9,16 @@ and is tried again at the end, `--tries` times in all: a GPU that was full may h
     runs/jobs.py runs/findings.toml --out out/findings --at-once 5
     runs/jobs.py runs/findings.toml --out out/findings --only start select-0    # and what these wait for
 
-Killed and started again, it leaves out what was done; the commands are to go on where they were. OUT/jobs.jsonl says
-what began and ended when, OUT/log/NAME.txt what a job said. Several runs share a GPU well under CUDA's MPS
-(`nvidia-cuda-mps-control -d`); never end one of its clients by a signal, for all others may end with it.
+Killed and started again, it leaves out what was done and waits for what is still at work; the commands are to go on
+where they were. OUT/jobs.jsonl says what began and ended when, OUT/log/NAME.txt what a job said. Several runs share a
+GPU well under CUDA's MPS (`nvidia-cuda-mps-control -d`); never end one of its clients by a signal, for all others may
+end with it.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import subprocess
 import sys
@@ -25,6 +27,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 LOOK_EVERY = 0.5
 """Seconds between two looks at who has ended."""
@@ -41,7 +44,7 @@ class Job:
 def read_plan(path: Path) -> list[Job]:
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8"))["job"]
-        jobs = [Job(row["name"], row["run"], tuple(row.get("after", ())), row.get("light", False)) for row in rows]
+        jobs = [Job(**row | {"after": tuple(row.get("after", ()))}) for row in rows]
     except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
         sys.exit(f"{path}: no plan: {error!r}; a plan has [[job]] tables with a name and a run")
     check_order(jobs, path)
@@ -87,6 +90,8 @@ class Queue:
         self._done = self._done_before()
         self._failed: set[str] = set()
         self._waiting = [job for job in jobs if job.name not in self._done]
+        for job in filter(self._is_left, self._waiting):
+            self._note(job, "still at work")
 
     def work(self) -> int:
         """Until nothing is left; gives how many jobs failed or never began."""
@@ -103,14 +108,30 @@ class Queue:
                 self._failed.add(job.name)
                 self._note(job, "left out", waits_for=sorted(lost))
             elif set(job.after) <= self._done and (job.light or self._num_heavy() < self._at_once):
-                self._waiting.remove(job)
-                with (self._out / "log" / f"{job.name}.txt").open("ab") as log:
-                    process = subprocess.Popen(["sh", "-c", job.run], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-                self._running[job.name] = job, process, time.monotonic()
-                self._note(job, "begun")
+                self._begin(job)
+
+    def _begin(self, job: Job) -> None:
+        with self._log(job).open("ab") as log:
+            if not is_free(log):  # only of a job whose list was killed, and not it
+                return
+            process = subprocess.Popen(["sh", "-c", job.run], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self._waiting.remove(job)
+        self._running[job.name] = job, process, time.monotonic()
+        self._note(job, "begun")
 
     def _num_heavy(self) -> int:
-        return sum(not job.light for job, _, _ in self._running.values())
+        left = [job for job in self._waiting if self._is_left(job)]
+        return sum(not job.light for job in [*left, *(job for job, _, _ in self._running.values())])
+
+    def _is_left(self, job: Job) -> bool:
+        """Whether it still works from before this list was killed and started again."""
+        if not self._log(job).exists():
+            return False
+        with self._log(job).open("rb") as log:
+            return not is_free(log)
+
+    def _log(self, job: Job) -> Path:
+        return self._out / "log" / f"{job.name}.txt"
 
     def _look_who_ended(self) -> None:
         for name, (job, process, began) in list(self._running.items()):
@@ -136,16 +157,35 @@ class Queue:
     def _done_before(self) -> set[str]:
         if not self._journal.exists():
             return set()
-        rows = map(json.loads, self._journal.read_text(encoding="utf-8").splitlines())
-        return {row["job"] for row in rows if row["what"] == "done"}
+        lines = self._journal.read_text(encoding="utf-8").splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):  # killed while it wrote
+            lines.pop()
+            self._journal.write_text("".join(lines), encoding="utf-8")
+        return {row["job"] for row in map(json.loads, lines) if row["what"] == "done"}
+
+
+def is_free(log: BinaryIO) -> bool:
+    """Take a job's log. A job holds the one that it writes to, until it and all that it began have ended."""
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def count(text: str) -> int:
+    """A number of which none would mean that nothing ever ends."""
+    if (number := int(text)) < 1:
+        raise ValueError
+    return number
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
     parser.add_argument("--out", type=Path, required=True, help="for the journal and the logs")
-    parser.add_argument("--at-once", type=int, default=1, help="jobs that share the GPU")
-    parser.add_argument("--tries", type=int, default=2, help="how often a job that fails is begun")
+    parser.add_argument("--at-once", type=count, default=1, help="jobs that share the GPU")
+    parser.add_argument("--tries", type=count, default=2, help="how often a job that fails is begun")
     parser.add_argument("--only", nargs="+", default=[], help="these jobs in this order, and what they wait for")
     options = parser.parse_args()
     jobs = read_plan(options.plan)

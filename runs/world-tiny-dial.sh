@@ -7,6 +7,7 @@
 # that: the planner learns to read prices, and reinforcement moves the limit to where splits really pay. With a dial of
 # 1.6 the efforts 0, 0.25, 0.5, 0.75 and 1 mean prices of 1.6, 1.2, 0.8, 0.4 and 0. The executors keep the warm start's
 # weights and hardly err by chance (temperature 0.2): what is left to see is what a plan earns.
+# Killed and started again, it goes on where it was.
 set -eu
 tiny=out/world-tiny out=${OUT:-out/world-tiny/dial}
 python=${PYTHON:-.venv/bin/python}
@@ -21,17 +22,17 @@ for role in QDS QDP QR DS AG AS; do
   done
 done
 # shellcheck disable=SC2086  # several settings
-[ -d "$out/warm/model" ] || "$python" -m jade warmstart runs/world-tiny-warm.toml --out "$out/warm" $team \
+[ -d "$out/warm/model" ] || "$python" -m jade warmstart runs/world-tiny-warm.toml --out "$out/warm" --resume $team \
   --set backbone.model="$tiny/warm/model" --set reward.dial=1.6 --set 'warmstart.roles=["P"]' --set warmstart.passes=8 \
   --set warmstart.other_plans=0.2 --set warmstart.epochs=6 --set warmstart.learning_rate=1e-3
 # shellcheck disable=SC2086
-"$python" -m jade train runs/world-tiny.toml --out "$out/ppo" $team $frozen --set backbone.model="$out/warm/model" \
+"$python" -m jade train runs/world-tiny.toml --out "$out/ppo" --resume $team $frozen --set backbone.model="$out/warm/model" \
   --set reward.alpha=0.0 --set reward.beta=0.0 --set reward.dial=1.6 --set learn.questions="['$out/seen.jsonl']" \
   --set learn.per_file=0 --set 'learn.train_roles=["P"]' --set learn.credit.rule=branch \
   --set 'learn.role_temperature={QDS=0.2,QDP=0.2,AG=0.2,AS=0.2}' \
   --set learn.iterations=30 --set learn.questions_per_iteration=32 \
   --set learn.ppo.learning_rate=3e-4 --set learn.ppo.epochs=2 --set learn.ppo.minibatches=2 --set learn.ppo.entropy_weight=0.01
-"$python" -m jade export "$out/ppo" --out "$out/ppo/model" --checkpoint newest
+[ -d "$out/ppo/model" ] || "$python" -m jade export "$out/ppo" --out "$out/ppo/model" --checkpoint newest
 for name in warm ppo; do
   # shellcheck disable=SC2086
   "$python" -m jade eval --config runs/world-tiny.toml --benchmark "$out/fresh.jsonl,$out/seen.jsonl" $team $frozen \

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from patience import PATIENCE_SECONDS
 
 RUNS = Path(__file__).parents[2] / "runs"
 
@@ -25,6 +29,13 @@ def write_plan(folder: Path, *jobs: tuple[str, str, list[str]], light: frozenset
         for name, run, after in jobs
     ]
     (folder / "plan.toml").write_text("\n".join(rows))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def history(folder: Path) -> list[tuple[str, str]]:
@@ -67,6 +78,42 @@ def test_a_job_that_fails_once_is_begun_again_when_the_others_are(tmp_path: Path
     write_plan(tmp_path, *jobs)
     assert work(tmp_path).returncode == 0
     assert [job for job, what in history(tmp_path) if what == "begun"] == ["shy", "other", "shy", "child"]
+
+
+def test_a_job_that_outlives_its_list_is_waited_for_and_not_begun_beside_itself(tmp_path: Path) -> None:
+    """It would write into the run that it is still making."""
+    write_plan(tmp_path, ("one", "echo in >> seen; until test -e go; do sleep 0.1; done; echo out >> seen", []))
+    command = [sys.executable, str(RUNS / "jobs.py"), "plan.toml", "--out", "out"]
+    killed = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_until((tmp_path / "seen").exists)
+    killed.kill()
+    killed.wait()
+    again = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    wait_until(lambda: ("one", "still at work") in history(tmp_path))
+    (tmp_path / "go").touch()
+    assert again.wait(timeout=60) == 0
+    assert (tmp_path / "seen").read_text() == "in\nout\n" * 2
+
+
+def test_a_line_that_a_kill_cut_off_is_not_read(tmp_path: Path) -> None:
+    write_plan(tmp_path, ("one", "true", []), ("two", "true", []))
+    assert work(tmp_path, "--only", "one").returncode == 0
+    with (tmp_path / "out" / "jobs.jsonl").open("a") as journal:
+        journal.write('{"at": "2026')
+    assert work(tmp_path).returncode == 0
+    assert history(tmp_path)[2:] == [("two", "begun"), ("two", "done")]
+
+
+@pytest.mark.parametrize("option", ["--at-once", "--tries"])
+def test_no_job_at_once_and_no_try_are_refused_and_not_waited_for_forever(tmp_path: Path, option: str) -> None:
+    write_plan(tmp_path, ("one", "false", []))
+    done = work(tmp_path, option, "0")
+    assert (done.returncode, f"argument {option}: invalid count value: '0'" in done.stderr) == (2, True)
+
+
+def test_a_word_that_a_job_does_not_have_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text("[[job]]\nname = 'one'\nrun = 'true'\nafer = ['two']\n")
+    assert "unexpected keyword argument 'afer'" in work(tmp_path).stderr
 
 
 def test_only_the_named_jobs_and_what_they_wait_for(tmp_path: Path) -> None:

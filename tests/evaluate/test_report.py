@@ -328,9 +328,17 @@ def test_names_that_are_not_there_are_refused_in_one_line(run: Path, tmp_path: P
 
 
 def test_a_run_without_a_finished_question_says_what_to_do(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", num_questions=0)
-    with pytest.raises(TraceUnreadable, match=r"no finished questions in .*: run jade eval first"):
-        board_of(run)
+    run, other = write_run(tmp_path / "run", num_questions=0), write_run(tmp_path / "other")
+    for runs in ([run], [other, run]):
+        with pytest.raises(TraceUnreadable, match=r"no finished questions in .*/run: run jade eval first"):
+            board_of(*runs)
+
+
+def test_an_arm_whose_runs_share_no_question_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    one, two = (write_run(tmp_path / name, methods=(name,)) for name in ("jade", "vanilla-rag"))
+    said = r"joint: no question that all of .*/jade, .*/vanilla-rag have finished; runs of one name are pooled"
+    with pytest.raises(TraceUnreadable, match=said):
+        read_board(read_arms([f"joint={one}", f"joint={two}", f"other={one}"]))
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.floats(0.01, 0.2))

@@ -17,12 +17,13 @@ import scripted_evaluation
 from evaluate_builders import LIBRARY, ONE_HOP, TWO_HOPS, Shelf, make_crew, means_of, write_questions
 
 from jade.config import Config
+from jade.engine.hold import locked
 from jade.engine.record import read_traces
 from jade.errors import BackboneFailed, ConfigError, IndexUnusable, TraceUnreadable
 from jade.evaluate.indexed import check_index
 from jade.evaluate.methods import find_method
 from jade.evaluate.run import Request, Session, Tally, evaluate, settings_of
-from jade.evaluate.store import Cell, find_cells, locked, open_run, read_records, read_run, read_timings
+from jade.evaluate.store import Cell, find_cells, open_run, read_records, read_run, read_timings
 from jade.types import Passage, Prompt, Question
 
 SAYS = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>Jane Austen</answer>", "AS": "<answer>none</answer>"}

@@ -149,6 +149,33 @@ def test_questions_for_yes_or_no_can_be_left_out(sound: dict[str, Any], tmp_path
     refused(sound | {"learn": learn | {"questions": [*learn["questions"], str(guessed)]}}, r"learn\.yes_no.*guessed")
 
 
+@pytest.mark.parametrize(
+    ("overlap", "kept", "said"),
+    [
+        ("refuse", 2, "1 of 2 training questions share a hop or evidence with what is measured on"),
+        ("drop", 1, "1 of 2 training questions left out for overlap: 1 by evidence"),
+    ],
+)
+def test_training_questions_that_share_evidence_with_what_is_measured_are_counted(
+    sound: dict[str, Any], tmp_path: Path, overlap: str, kept: int, said: str
+) -> None:
+    """Two questions whose answer stands on one page are one fact in other words."""
+    texts = {"train": ("Who wrote Emma?", "Who wrote Ulysses?"), "test": ("Emma was written by whom?",)}
+    for name, questions in texts.items():
+        rows = [
+            {"id": text, "question": text, "golden_answers": ["An Author"], "metadata": {"supporting_titles": [page]}}
+            for text in questions
+            for page in ("Emma", "Ulysses")
+            if page in text
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = {"questions": [str(tmp_path / "train.jsonl")], "held_out": [str(tmp_path / "test.jsonl")]}
+    heard: list[str] = []
+    material = check_training(Config.model_validate(sound | {"learn": {**files, "overlap": overlap}}), heard.append)
+    assert [len(file) for file in material.train] == [kept]
+    assert [line[: len(said)] for line in heard] == [said]
+
+
 def test_overlapping_questions_can_be_dropped_instead(sound: dict[str, Any], tmp_path: Path) -> None:
     same = write_questions(tmp_path / "other.jsonl", "who wrote EMMA", answer="Austen")
     learn = sound["learn"] | {"held_out": [str(same)], "overlap": "drop"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from jade.api.documents import index_documents
 from jade.cli.main import app
 from jade.config import dump_config
 from jade.corpus.world import make_world, write_world
+from jade.engine.hold import locked
 from jade.errors import ConfigError
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.monitor.journal import read_journal
@@ -190,6 +194,37 @@ def test_who_stops_it_is_told_what_is_kept_and_how_to_go_on(
     assert result.exit_code == 130
     line = f"jade: stopped; what was written to {tmp_path / 'run'} is kept: the same command with --resume goes on"
     assert result.stderr.splitlines()[-1].startswith(line)
+
+
+@pytest.mark.parametrize("words", [("train",), ("warmstart",), ("warmstart", "--examples-only")])
+def test_a_run_that_is_at_work_is_not_written_to_by_another(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """As when its job list was killed, and not what it had begun, and is started again."""
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    with locked(tmp_path / "run"):
+        result = invoke(words[0], run, *words[1:], "--resume")
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith(f"{tmp_path / 'run'} is being written by another run: wait for it")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
+def test_a_disk_that_is_full_at_a_checkpoint_is_one_line(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """By the limit on the size of a file, which writing meets as it meets a full disk."""
+    run = write_config(tmp_path / "run.toml", tiny_model, settings)
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000,) * 2)"
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", f"{limit}; from jade.cli.main import main; main()", "train", str(run)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("COV")},  # it writes files too
+        capture_output=True,
+        text=True,
+    )
+    said = "jade: not everything could be written (File too large); make room and run it again"
+    assert (done.returncode, done.stderr.splitlines()[-1:]) == (2, [said])
+    assert "Traceback" not in done.stderr
+    assert Checkpoints(tmp_path / "run" / "checkpoints").all() == []
 
 
 def test_a_resumed_run_says_when_its_step_size_will_fall_otherwise(

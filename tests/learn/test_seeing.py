@@ -352,11 +352,13 @@ def test_lines_say_what_happened_and_markup_in_it_stays_text() -> None:
         spectator.dev(3, FIGURES)
         spectator.alarm(4, Alarm("kl", "[red]far[/red]"), 2, 0.5)
         spectator.remark(5, "[red]DS[/red] is quiet")
+        spectator.iteration(6, 10, FIGURES | PLANS | {"seconds": 30.0, "approx_kl": -2e-9})
     text = out.getvalue()
     figures = "reward 0.250 outcome 0.500 rounds 2.000 retrievals 1.000 malformed 0.100 approx_kl 0.010"
     assert f"3/10 {figures} QDS 60% R,AG 40% 20 trained tokens/s 3:30 left" in text
     assert "4 guard: kl: [red]far[/red]; back to 2, step size times 0.5" in text
     assert "5 mind: [red]DS[/red] is quiet" in text
+    assert "approx_kl 0.000" in text
 
 
 def test_the_live_table_shows_the_last_iterations() -> None:

@@ -113,7 +113,7 @@ async def _train(
     assemble: Assemble | None = None
     if config.learn.vllm.urls:
         from jade.cluster.vllm import open_vllm_crew as assemble
-    async with open_run(config, folder, spectator, resume=resume, assemble=assemble) as run:
+    async with open_run(config, folder, spectator, resume=resume, assemble=assemble, say=say) as run:
         if isinstance(run.crew, Crew):  # else the index is open in other processes
             questions = [question for file in run.stream.files for question in file]
             await say_if_unfit(questions, run.crew.retriever, config.retrieval.index, say)

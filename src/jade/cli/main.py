@@ -10,6 +10,8 @@ import sys
 
 try:
     import errno
+    import os
+    import re
     from collections.abc import Callable
     from typing import Annotated
 
@@ -110,17 +112,30 @@ def main() -> None:
             raise
         complain(f"the package {missing} is not installed; pip install 'jade-team[{extra}]'")
         sys.exit(2)
-    except OSError as error:
-        reason = _unwritable(error) if error.filename is None else f"{error.filename}: {error.strerror}"
+    except Exception as error:
+        reason = _file_trouble(error)
         if reason is None:
             raise
         complain(reason)
         sys.exit(2)
 
 
-def _unwritable(error: OSError) -> str | None:
-    """What to say of a disk that takes nothing more, where the error names no file; None of any other error."""
-    is_short = error.errno is None and "requested and" in str(error)  # how numpy says that not all was written
-    if not is_short and error.errno not in NOT_WRITTEN:
+def _file_trouble(error: Exception) -> str | None:
+    """What to say of a file that cannot be had, or of a disk that takes nothing more; None of any other error."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    code = error.errno if isinstance(error, OSError) else _rust_code(error)
+    # How numpy says that not all was written.
+    is_short = isinstance(error, OSError) and code is None and "requested and" in str(error)
+    if not is_short and code not in NOT_WRITTEN:
         return None
-    return f"not everything could be written ({error.strerror or error}); make room and run it again"
+    return (
+        f"not everything could be written ({error if code is None else os.strerror(code)}); make room and run it again"
+    )
+
+
+def _rust_code(error: Exception) -> int | None:
+    """The system's number for what went wrong, as libraries in Rust give it: weights are written by one of them, whose
+    errors are no OSErrors."""
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None

@@ -22,7 +22,7 @@ from jade.errors import JadeError, TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Progress
 from jade.learn.monitor.show import Spectator
-from jade.learn.open import Assemble, claim
+from jade.learn.open import Assemble, claimed
 
 STOPPED = "stopped"
 
@@ -32,8 +32,8 @@ def train_with_ray(task: Task, spectator: Spectator, workers: int = 1, address: 
     check_training(task.config)
     task = replace(task, folder=task.folder.resolve())
     with connected(task.config, workers, address) as room:
-        claim(task.config, task.folder, task.resume)
-        with watching(task.folder, spectator, task.config.learn.iterations):
+        iterations = task.config.learn.iterations
+        with claimed(task.config, task.folder, task.resume), watching(task.folder, spectator, iterations):
             _fit(task, room)
     return progress_in(task.folder)
 

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -29,7 +29,7 @@ from jade.errors import JadeError, TrainingStopped
 from jade.learn.check import check_training
 from jade.learn.checkpoint import Progress
 from jade.learn.monitor.show import Spectator
-from jade.learn.open import claim
+from jade.learn.open import claimed
 from jade.learn.ranks import agree, is_first, num_ranks, pool
 
 
@@ -39,8 +39,10 @@ def train_with_torchrun(task: Task, spectator: Spectator, workers: int) -> Progr
     if "RANK" in os.environ:
         return _join(task, spectator)
     check_memory(task.config, [this_machine()], workers, workers)
-    claim(task.config, task.folder, task.resume)
-    with watching(task.folder, spectator, task.config.learn.iterations):
+    with (
+        claimed(task.config, task.folder, task.resume),
+        watching(task.folder, spectator, task.config.learn.iterations),
+    ):
         _launch(task, workers)
     return progress_in(task.folder)
 
@@ -96,11 +98,11 @@ def work(task: Task) -> TrainingStopped | None:
 
 def _join(task: Task, spectator: Spectator) -> Progress:
     """One of the processes that torchrun has started, perhaps on several machines."""
-    with joined(task.config):
+    with joined(task.config), ExitStack() as held:
         machines = pool(this_machine())
         check_versions(agree(installed_versions()), machines)
         check_memory(task.config, apart(machines), num_ranks(), num_ranks())
-        problem = agree(_claimed(task) if is_first() else None)
+        problem = agree(_claim(task, held) if is_first() else None)
         if problem is not None:
             raise problem
         share_cores(task.config, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
@@ -110,9 +112,10 @@ def _join(task: Task, spectator: Spectator) -> Progress:
         return progress_in(task.folder)
 
 
-def _claimed(task: Task) -> JadeError | None:
+def _claim(task: Task, held: ExitStack) -> JadeError | None:
+    """What speaks against taking the folder; else it is held until the run has ended."""
     try:
-        claim(task.config, task.folder, task.resume)
+        held.enter_context(claimed(task.config, task.folder, task.resume))
     except JadeError as error:
         return error
     return None

@@ -96,10 +96,8 @@ def read_board(arms: Sequence[Arm]) -> Board:
     described = {run: read_run(run) for arm in arms for run in arm.runs}
     for arm in arms:
         check_alike(arm, described)
-    cells = [(arm, result) for arm in arms for result in _results(arm) if result.records]
+    cells = [(arm, result) for arm in arms for result in _results(arm)]
     cells.sort(key=lambda item: _place(item[1].cell.benchmark, list(BENCHMARKS)))
-    if not cells:
-        raise TraceUnreadable(f"no finished questions in {', '.join(map(str, described))}: run jade eval first")
     benchmarks = dict.fromkeys(result.cell.benchmark for _, result in cells)
     columns = sorted(_columns(arms, cells), key=lambda column: (_place(column.method, list(METHODS)), column.variant))
     return Board(
@@ -120,12 +118,21 @@ def _of_kind(benchmarks: Sequence[str], multi_hop: bool) -> tuple[str, ...]:
 
 
 def _results(arm: Arm) -> list[CellResult]:
-    """The cells that every run of an arm has."""
+    """The cells in which all runs of an arm have finished the same questions, one at least: an arm that a report was
+    asked for is in it."""
     found: dict[Cell, list[Finished]] = {}
     for run in arm.runs:
-        for cell in find_cells(run):
-            found.setdefault(cell, []).append(read_finished(CellFiles(run, cell)))
-    return [CellResult(cell, runs) for cell, runs in found.items() if len(runs) == len(arm.runs)]
+        finished = {cell: read_finished(CellFiles(run, cell)) for cell in find_cells(run)}
+        if not any(each.records for each in finished.values()):
+            raise TraceUnreadable(f"no finished questions in {run}: run jade eval first")
+        for cell, each in finished.items():
+            found.setdefault(cell, []).append(each)
+    shared = [CellResult(cell, runs) for cell, runs in found.items() if len(runs) == len(arm.runs)]
+    results = [result for result in shared if result.records]
+    if not results:
+        runs = ", ".join(map(str, arm.runs))
+        raise TraceUnreadable(f"{arm.name}: no question that all of {runs} have finished; runs of one name are pooled")
+    return results
 
 
 def _left_out(arm: Arm) -> Iterator[str]:

@@ -18,6 +18,7 @@ from typing import Any
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
+from jade.engine.hold import locked
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
@@ -25,7 +26,7 @@ from jade.evaluate.indexed import check_index
 from jade.evaluate.meter import Meter, metered
 from jade.evaluate.methods import Method, Solver, configure, find_method
 from jade.evaluate.record import Record, record_of
-from jade.evaluate.store import Cell, CellFiles, Timing, locked, open_run
+from jade.evaluate.store import Cell, CellFiles, Timing, open_run
 from jade.evaluate.variants import with_variant
 from jade.retrieval.base import Retriever
 from jade.team.crew import Cast, Crew, open_cast, open_crew

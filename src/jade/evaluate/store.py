@@ -10,11 +10,9 @@ same records, byte for byte.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,20 +115,6 @@ def open_run(folder: Path, settings: Mapping[str, Any], about: Mapping[str, Any]
     difference = next(differences(read_run(folder)["settings"], wanted), None)
     if difference:
         raise ConfigError(f"{folder} was run with another {difference}: choose another --out, or the same settings")
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Nobody else may write to the run meanwhile."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{folder} is being written by another run: wait for it, or choose another --out"
-            ) from None
-        yield
 
 
 def read_run(folder: Path) -> dict[str, Any]:

@@ -44,7 +44,11 @@ class Material:
     dev: Files
 
 
-def check_training(config: Config) -> Material:
+def keep_quiet(text: str) -> None:
+    """Where nobody listens: one of several processes that read the same."""
+
+
+def check_training(config: Config, say: Say = keep_quiet) -> Material:
     """Everything `jade train` needs, or the first complaint."""
     team = check_team(config, config.learn.train_roles, "learn.train_roles")
     check_roles(team, config.learn.role_temperature, "learn.role_temperature")
@@ -62,7 +66,7 @@ def check_training(config: Config) -> Material:
     held_out = read_question_files("learn.held_out", learn.held_out)
     if not learn.yes_no:
         train = _without_yes_no(learn.questions, train)
-    train = _apart(config, train, dev, held_out)
+    train = _apart(config, train, dev, held_out, say)
     return Material(team, train, [file[: learn.dev_questions] for file in dev])
 
 
@@ -76,15 +80,24 @@ def _without_yes_no(paths: Sequence[Path], train: Files) -> Files:
     return kept
 
 
-def _apart(config: Config, train: Files, dev: Files, held_out: Files) -> Files:
-    """Training questions that share nothing with what is measured on."""
+def _apart(config: Config, train: Files, dev: Files, held_out: Files, say: Say) -> Files:
+    """Training questions that share nothing with what is measured on; how many do is said, dropped or not."""
     measured = {"learn.dev": dev, "learn.held_out": held_out}
     if config.learn.overlap == "refuse":
         for setting, files in measured.items():
             check_apart("learn.questions", _all(train), _all(files), setting)
-        return train
     lessons = [[lesson_of(question) for question in file] for file in train]
     forbidden = [*_all(dev), *_all(held_out)]
+    _, leaks = drop_leaks([lesson for file in lessons for lesson in file], forbidden)
+    if config.learn.overlap == "refuse":
+        if leaks.dropped:
+            say(
+                f"{leaks.dropped.total()} of {leaks.num_lessons} training questions share a hop or evidence with what "
+                'is measured on (learn.dev, learn.held_out); learn.overlap = "drop" leaves them out'
+            )
+        return train
+    if leaks.dropped:
+        say(str(leaks))
     kept = [[lesson.question for lesson in drop_leaks(file, forbidden)[0]] for file in lessons]
     for path, file in zip(config.learn.questions, kept, strict=True):
         if not file:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import torch
 
 from jade.config import ClusterConfig, Config, dump_config, load_config
+from jade.engine.hold import locked
 from jade.errors import ConfigError
-from jade.learn.check import Material, check_alone, check_training
+from jade.learn.check import Material, Say, check_alone, check_training, keep_quiet
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.learner import Learner
 from jade.learn.monitor.show import Spectator
@@ -51,16 +52,17 @@ async def open_run(
     *,
     resume: bool = False,
     assemble: Assemble | None = None,
+    say: Say = keep_quiet,
 ) -> AsyncIterator[Run]:
     """A training run, ready to go on from where it stands. Unless told otherwise a crew in this process does the
     rollouts, or in processes beside it."""
     if config.learn.ahead:
         stand_back()
-    material = check_training(config)
-    claim(config, folder, resume)
+    material = check_training(config, say)
     assemble = assemble or (open_beside if num_beside(config) else open_crew)
-    async with open_claimed(config, material, folder, spectator, assemble) as run:
-        yield run
+    with claimed(config, folder, resume):
+        async with open_claimed(config, material, folder, spectator, assemble) as run:
+            yield run
 
 
 @asynccontextmanager
@@ -81,6 +83,14 @@ async def open_claimed(
 def _for_sampling(config: Config) -> Config:
     """The sampler speaks through weights that the learner gives it, adapters merged."""
     return config.model_copy(update={"backbone": config.backbone.model_copy(update={"adapter": None})})
+
+
+@contextmanager
+def claimed(config: Config, folder: Path, resume: bool) -> Iterator[None]:
+    """Take a folder for a run, and keep it to this process until the run has ended."""
+    with locked(folder):
+        claim(config, folder, resume)
+        yield
 
 
 def claim(config: Config, folder: Path, resume: bool) -> None:

@@ -58,7 +58,7 @@ class Lines:
         self._console = console
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
-        shown = " ".join(f"{name} {figures[name]:.3f}" for name in COLUMNS if name in figures)
+        shown = " ".join(f"{name} {figures[name]:z.3f}" for name in COLUMNS if name in figures)
         counted, speed = speed_of(figures)
         left = time_left(number, total, figures)
         self._say(f"{number}/{total} {shown} {describe_plans(figures)} {speed:,.0f} {counted} {left}")
@@ -95,7 +95,7 @@ class LiveTable:
 
     def iteration(self, number: int, total: int, figures: Mapping[str, float]) -> None:
         row = {"iteration": f"{number}/{total}"}
-        row |= {name.replace("_", " "): f"{figures[name]:.3f}" for name in COLUMNS if name in figures}
+        row |= {name.replace("_", " "): f"{figures[name]:z.3f}" for name in COLUMNS if name in figures}
         row |= {PLANS: describe_plans(figures), TOP_PLAN: describe_plans(figures, 1)}
         counted, speed = speed_of(figures)
         self._rows.append(row | {counted: f"{speed:,.0f}", "left": time_left(number, total, figures)})

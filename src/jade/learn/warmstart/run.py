@@ -14,7 +14,7 @@ from jade.learn.check import Say, say_if_unfit
 from jade.learn.checkpoint import Checkpoints
 from jade.learn.export import export_policy
 from jade.learn.monitor.show import Spectator
-from jade.learn.open import claim, differences, set_threads
+from jade.learn.open import claimed, differences, set_threads
 from jade.learn.policy import Policy, load_policy
 from jade.learn.warmstart.collect import Course, collect, plan_course
 from jade.learn.warmstart.examples import (
@@ -42,32 +42,44 @@ AFTER_EXAMPLES = (
 def make_examples(config: Config, folder: Path, say: Say, *, resume: bool = False) -> Path:
     """Write the examples of a course into the folder. Examples that are there already are taken as they are, if this
     config would make the same."""
-    path = folder / EXAMPLES
-    if path.is_file():
-        _check_same_course(config, folder)
-    course = None if path.is_file() else plan_course(config)
-    claim(config, folder, resume)
-    if course is not None:
-        if course.leaks.dropped:
-            say(str(course.leaks))
-        write_examples(path, asyncio.run(_collect(config, course, say)))
-    return path
+    course = _planned(config, folder)
+    with claimed(config, folder, resume):
+        return _written(config, course, folder, say)
 
 
 def run_warmstart(
     config: Config, folder: Path, spectator: Spectator, say: Say, *, resume: bool = False, minutes: float | None = None
 ) -> Path | None:
     """Fit a policy to the examples. Gives the folder of the finished model; None when the time was up before."""
-    examples = make_examples(config, folder, say, resume=resume)
-    set_threads(config)
-    silent_critic = config.learn.policy.model_copy(update={"critic": "none"})
-    policy = load_policy(config.backbone, silent_critic, config.seed)
-    fit = Fit(config, policy, _tokens(config, examples, say), folder, spectator)
-    progress = fit.train(minutes)
-    if progress.iteration < fit.num_steps:
-        say(f"stopped after {progress.iteration} of {fit.num_steps} steps; go on with --resume")
-        return None
-    return _exported(policy, config, folder)
+    course = _planned(config, folder)
+    with claimed(config, folder, resume):
+        examples = _written(config, course, folder, say)
+        set_threads(config)
+        silent_critic = config.learn.policy.model_copy(update={"critic": "none"})
+        policy = load_policy(config.backbone, silent_critic, config.seed)
+        fit = Fit(config, policy, _tokens(config, examples, say), folder, spectator)
+        progress = fit.train(minutes)
+        if progress.iteration < fit.num_steps:
+            say(f"stopped after {progress.iteration} of {fit.num_steps} steps; go on with --resume")
+            return None
+        return _exported(policy, config, folder)
+
+
+def _planned(config: Config, folder: Path) -> Course | None:
+    """The course whose examples are still to be made; None where those of this config are there already."""
+    if not (folder / EXAMPLES).is_file():
+        return plan_course(config)
+    _check_same_course(config, folder)
+    return None
+
+
+def _written(config: Config, course: Course | None, folder: Path, say: Say) -> Path:
+    path = folder / EXAMPLES
+    if course is not None:
+        if course.leaks.dropped:
+            say(str(course.leaks))
+        write_examples(path, asyncio.run(_collect(config, course, say)))
+    return path
 
 
 def _check_same_course(config: Config, folder: Path) -> None:
