@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,6 +138,16 @@ async def test_seconds_spent_interrupt_a_call_and_what_is_known_is_the_answer() 
     assert (trace.stopped, trace.answer) == ("seconds", "Jane Austen")
     assert trace.steps[-1].error == "the time budget is spent"
     assert "AS" not in roles(trace)
+
+
+async def test_unless_told_otherwise_a_question_takes_the_time_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With many in flight on a slow machine most of it is others' time: the answer would be the machine's."""
+    a_day_later = SimpleNamespace(monotonic=lambda: time.monotonic() + 86_400)
+    monkeypatch.setattr("jade.engine.budget.time", a_day_later)
+    trace = await solve(ROOT_QUESTION, crew(splitting()))
+    assert (trace.stopped, trace.answer, trace.usage.seconds > 86_000) == ("", "Hampshire", True)
+    hurried = await solve(ROOT_QUESTION, crew(splitting(), seconds=600))
+    assert (hurried.stopped, hurried.answer) == ("seconds", "")
 
 
 async def test_seconds_spent_interrupt_a_search() -> None:

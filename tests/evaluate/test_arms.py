@@ -268,6 +268,18 @@ def test_unreadable_roles_failures_and_rows_that_are_one_are_pointed_out(tmp_pat
     assert [text for name, text in compose(board_of(str(run)), DOUBT).facts if name == "mind"] == noted
 
 
+def test_answers_that_the_clock_cut_short_are_pointed_out(tmp_path: Path) -> None:
+    run = write_answers(tmp_path / "a", {"nq": [RIGHT] * 3})
+    path = run / "nq/vanilla-rag/records.jsonl"
+    first, second, third = path.read_text().splitlines(keepends=True)
+    cut_short, out_of_calls = (
+        json.loads(line) | {"stopped": by} for line, by in ((first, "seconds"), (second, "calls"))
+    )
+    path.write_text("".join([json.dumps(cut_short) + "\n", json.dumps(out_of_calls) + "\n", third]))
+    (remark,) = remarks(board_of(str(run)))
+    assert remark.startswith("1 of 3 questions of Vanilla RAG were cut short by the clock (budget.seconds)")
+
+
 def test_a_run_that_was_stopped_is_not_taken_for_a_finished_one(tmp_path: Path) -> None:
     run = write_answers(tmp_path / "a", {"nq": [RIGHT] * 3})
     asked = [make_trace("nq", "vanilla-rag", place, answer=RIGHT).question for place in range(5)]

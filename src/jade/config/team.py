@@ -59,5 +59,6 @@ class BudgetConfig(Section):
     """Model calls a question may make."""
     tokens: int = Field(65536, ge=1)
     """Tokens, read and written, a question may use."""
-    seconds: float = Field(600.0, gt=0.0)
-    """Wall-clock time a question may take."""
+    seconds: float | None = Field(None, gt=0.0)
+    """Wall-clock time a question may take; not given: no limit. With one, answers depend on how fast the machine is and
+    on how many questions wait for each other: leave it out where they are learned from or compared."""

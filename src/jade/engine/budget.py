@@ -66,8 +66,9 @@ class Ledger:
         self._place = place
 
     @property
-    def seconds_left(self) -> float:
-        return self._limits.seconds - self.account.elapsed_seconds
+    def seconds_left(self) -> float | None:
+        """None where the clock is no budget."""
+        return None if self._limits.seconds is None else self._limits.seconds - self.account.elapsed_seconds
 
     async def open_round(self) -> int | None:
         """The number of a new round, or None when no further one may begin."""
@@ -85,7 +86,7 @@ class Ledger:
         return await self._has("retrievals")
 
     def has_time(self) -> bool:
-        if self.seconds_left > 0:
+        if self.seconds_left is None or self.seconds_left > 0:
             return True
         self.refuse("seconds")
         return False

@@ -152,8 +152,7 @@ class Stage:
         """The one place where an exception becomes part of the trace."""
         if isinstance(error, asyncio.CancelledError) and _being_cancelled():
             raise error
-        if isinstance(error, TimeoutError) and self.ledger.seconds_left <= 0:
-            self.ledger.refuse("seconds")
+        if isinstance(error, TimeoutError) and not self.ledger.has_time():
             return f"the time {BUDGET_SPENT}"
         return describe_error(error)
 

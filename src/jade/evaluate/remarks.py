@@ -33,6 +33,12 @@ def _about(column: Column) -> Iterator[str]:
         yield f"{title} searched for {sum(searched)} of {len(searched)} answers"
     if unread := list(_unread(column)):
         yield f"malformed outputs of {title}: {', '.join(unread)}"
+    hurried = sum(record.stopped == "seconds" for cell in cells for record in cell.records)
+    if hurried:
+        yield (
+            f"{hurried} of {len(searched)} questions of {title} were cut short by the clock (budget.seconds): another "
+            "machine would answer them otherwise"
+        )
     failed = sum(record.error is not None for cell in cells for record in cell.records)
     if failed:
         yield f"{failed} of {len(searched)} questions of {title} failed and score 0"
