@@ -234,6 +234,30 @@ def test_a_word_file_that_is_none_is_listed(tmp_path: Path) -> None:
         assert "is not a readable .docx file" in reason(tmp_path / name)
 
 
+@pytest.mark.parametrize("packing", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_word_file_that_is_damaged_inside_is_listed(tmp_path: Path, packing: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.docx", "w", packing) as archive:
+        archive.writestr("word/document.xml", "".join(f"<a{number}/>" for number in range(900)))
+    data = (tmp_path / "a.docx").read_bytes()
+    write_files(tmp_path, {"a.docx": data[:60] + b"\xff" * 200 + data[260:]})
+    assert "is not a readable .docx file" in reason(tmp_path / "a.docx")
+
+
+def test_a_word_file_cannot_hide_its_entities_in_another_encoding(tmp_path: Path) -> None:
+    """A few kilobytes became a text of nine hundred million letters."""
+    markup = '<?xml version="1.0" encoding="UTF-16"?><!DOCTYPE x [<!ENTITY a "aaaa">]><x><p><t>&a;</t></p></x>'
+    with zipfile.ZipFile(tmp_path / "a.docx", "w") as archive:
+        archive.writestr("word/document.xml", markup.encode("utf-16"))
+    assert reason(tmp_path / "a.docx") == "is not written in UTF-8, as every Word file is"
+
+
+@pytest.mark.parametrize("charset", ["undefined", "unicode_escape", "raw_unicode_escape"])
+def test_a_page_that_declares_an_encoding_of_no_letters_is_read_by_another(tmp_path: Path, charset: str) -> None:
+    """What these make of it nothing could write down, and the whole index failed with it."""
+    write_files(tmp_path, {"a.html": f'<meta charset="{charset}"><p>Caf'.encode() + b"\xe9 \\ud800"})
+    assert document(tmp_path / "a.html").text == "Caf\u00e9 \\ud800"
+
+
 ROWS = [
     {"id": "1", "contents": '"The Town"\nIt is old.\nIt is small.'},
     {"id": 2, "title": "The River", "text": "It is long."},

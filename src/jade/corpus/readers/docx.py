@@ -34,7 +34,9 @@ def read_docx(path: Path, name: str, limits: Limits) -> Iterator[Document]:
             body = next(filter(BODY.fullmatch, members), "word/document.xml")
             texts = [_text(_tree(archive, part, limits)) for part in (body, *NOTES) if part in (body, *members)]
             core = _tree(archive, CORE, limits) if CORE in members else None
-    except (zipfile.BadZipFile, ElementTree.ParseError, KeyError, RuntimeError, ValueError, OSError, EOFError) as error:
+    except NotReadable:
+        raise
+    except Exception as error:  # every way to pack has errors of its own
         raise NotReadable(f"is not a readable .docx file ({type(error).__name__})") from None
     title = core.findtext(f".//{TITLE}") if core is not None else None
     yield Document(name, (title or "").strip() or title_from(path), BREAK.join(filter(None, texts)))
@@ -45,6 +47,8 @@ def _tree(archive: zipfile.ZipFile, member: str, limits: Limits) -> ElementTree.
         data = packed.read(limits.file_bytes + 1)
     if len(data) > limits.file_bytes:
         raise NotReadable(f"unpacks to more than the limit of {limits.file_bytes / 1e6:g} MB")
+    if b"\0" in data:  # in two bytes a letter, what is looked for below would not be found
+        raise NotReadable("is not written in UTF-8, as every Word file is")
     if b"<!DOCTYPE" in data or b"<!ENTITY" in data:  # Word writes neither; entities can expand without end
         raise NotReadable("declares XML entities, which no Word file does")
     return ElementTree.fromstring(data)

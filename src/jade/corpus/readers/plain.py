@@ -73,7 +73,9 @@ def _decoded(data: bytes, declared: str) -> str:
         encodings = ["utf-8-sig", declared, "cp1252"]
     for encoding in filter(None, encodings):
         try:
-            return data.decode(encoding)
-        except (UnicodeDecodeError, LookupError):
+            text = data.decode(encoding)
+            text.encode()  # a page may declare an encoding in which half of a character can be spelled
+        except (UnicodeError, LookupError):
             continue
+        return text
     raise NotReadable("is not text (no encoding fits; a binary file?)")
