@@ -109,6 +109,9 @@ def test_the_questions_of_the_page_are_read_and_taught(tmp_path: Path) -> None:
         (line("x", golden_answers=[1]), "2: 'golden_answers' is not a list of texts"),
         (line("x", question=" "), "2: 'question' is not a text"),
         (line("x", metadata=[]), "2: 'metadata' is not a JSON object but list"),
+        (line("x", metadata={"supporting_titles": "Emma"}), "2: 'supporting_titles' is not a list of texts but 'Emma'"),
+        ('{"id": ' + "1" * 5000 + "}", "2: not JSON that can be read (Exceeds the limit"),
+        ('{"id": ' + "[" * 100_000, "2: not JSON that can be read"),
         (line("q1"), "2: id 'q1' stands already in line 1"),
     ],
 )
@@ -138,8 +141,12 @@ def test_files_that_are_missing_empty_or_cut_off_say_so(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match="holds no questions"):
         load_questions("nq", str(tmp_path))
     cut = write(tmp_path / "squad.test.jsonl.gz", *(line(str(i)) for i in range(500)))
-    cut.write_bytes(cut.read_bytes()[:-40])
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[:-40])
     with pytest.raises(DocumentError, match="cannot read questions from"):
+        load_questions("squad", str(tmp_path))
+    cut.write_bytes(whole[:100] + bytes(100) + whole[200:])
+    with pytest.raises(DocumentError, match=r"cannot read questions from .* while decompressing data"):
         load_questions("squad", str(tmp_path))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -39,7 +40,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with _open(path) as file:
             yield from ((number, text) for number, text in enumerate(file, start=1) if text.strip())
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise DocumentError(f"cannot read questions from {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -52,6 +53,8 @@ def _question(text: str, where: str, dataset: str) -> Question:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise DocumentError(f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
+        raise DocumentError(f"{where}: not JSON that can be read ({error})") from None
     if not isinstance(data, dict):
         raise DocumentError(f"{where}: not a JSON object but {type(data).__name__}")
     missing = [field for field in ("id", "question", "golden_answers") if field not in data]
@@ -85,4 +88,7 @@ def _metadata(value: Any, where: str) -> dict[str, Any]:
     facts = value.get("supporting_facts")
     if "supporting_titles" not in kept and isinstance(facts, dict) and isinstance(facts.get("title"), list):
         kept["supporting_titles"] = list(dict.fromkeys(str(title) for title in facts["title"]))
+    titles = kept.get("supporting_titles") or []
+    if not isinstance(titles, list) or not all(isinstance(title, str) for title in titles):
+        raise DocumentError(f"{where}: 'supporting_titles' is not a list of texts but {titles!r}")
     return kept
