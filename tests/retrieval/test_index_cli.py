@@ -219,6 +219,8 @@ def test_the_server_serves_an_index_over_http(docs: Path, tmp_path: Path) -> Non
     with server(tmp_path / "index") as url:
         found = httpx.post(f"{url}/retrieve", json={"queries": ["mill"], "topk": 1}).json()["result"][0]
         about = httpx.get(f"{url}/health").json()
+        foreign = httpx.get(f"{url}/health", headers={"Host": "evil.example"})
+    assert foreign.status_code == 421
     assert [document["id"] for document in found] == ["r1"]
     assert about["status"] == "ok"
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from retrieval_builders import EchoRetriever, build, serving
 
-from jade.config import RetrievalConfig
+from jade.config import RetrievalConfig, ServeConfig
 from jade.errors import RetrievalFailed
 from jade.retrieval.open import open_retriever
 from jade.retrieval.server import ServerLimits, make_app
@@ -88,6 +88,17 @@ def test_a_large_body_is_refused_announced_or_not(url: str) -> None:
     chunked = httpx.post(f"{url}/retrieve", content=iter([b" " * 1500] * 2))
     assert announced.status_code == chunked.status_code == 413
     assert announced.json() == {"error": "body larger than 2,000 bytes"}
+
+
+def test_a_web_page_that_makes_its_own_name_point_here_reads_nothing() -> None:
+    def status(url: str, name: str) -> int:
+        return httpx.post(f"{url}/retrieve", json={"queries": ["len"]}, headers={"Host": name}).status_code
+
+    names = ("evil.example", "evil.example:80", "jade.test", "127.0.0.1:1", "localhost", "[::1]:9")
+    with serving(make_app(EchoRetriever(), serve=ServeConfig(allowed_hosts=("jade.test",)))) as url:
+        assert [status(url, name) for name in names] == [421, 421, 200, 200, 200, 200]
+    with serving(make_app(EchoRetriever(), serve=ServeConfig(host="0.0.0.0"))) as url:
+        assert status(url, "search.example") == 200
 
 
 def test_a_client_that_goes_away_does_not_stop_the_server(url: str) -> None:

@@ -48,7 +48,7 @@ async def _serve(retriever: Retriever, config: Config, sock: socket) -> None:
     from jade.serve.listen import listen
 
     chosen = config.retrieval
-    app = make_app(retriever, k=chosen.k, about={"index": chosen.index, "kind": chosen.kind})
+    app = make_app(retriever, k=chosen.k, about={"index": chosen.index, "kind": chosen.kind}, serve=config.serve)
     try:
         await listen(app, config.serve, _say, sock)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 from pydantic import Field
@@ -46,3 +47,19 @@ class ServeConfig(Section):
     """Latest traces that are kept in memory and shown in the viewer."""
     runs: tuple[Path, ...] = ()
     """Run folders and trace files that the viewer shows beside."""
+
+    def is_meant(self, called: str) -> bool:
+        """Whether a request whose `Host` is this is meant for us. A web page elsewhere can make its own name point at
+        this machine, and would then read as ours; its requests carry that name."""
+        if not is_loopback(self.host):
+            return True
+        name = called.rsplit("]", 1)[0].lstrip("[")
+        name = name.split(":", 1)[0] if name.count(":") == 1 else name
+        return is_loopback(name) or name in self.allowed_hosts
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

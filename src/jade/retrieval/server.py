@@ -15,8 +15,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, StringConstraints
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from jade.config import ServeConfig
 from jade.errors import JadeError
 from jade.retrieval.base import Retriever
 from jade.retrieval.wire import ROUTE, to_result
@@ -33,9 +35,15 @@ class ServerLimits:
 
 
 def make_app(
-    retriever: Retriever, *, k: int = 5, limits: ServerLimits | None = None, about: Mapping[str, Any] | None = None
+    retriever: Retriever,
+    *,
+    k: int = 5,
+    limits: ServerLimits | None = None,
+    about: Mapping[str, Any] | None = None,
+    serve: ServeConfig | None = None,
 ) -> FastAPI:
-    """The application. It owns the retriever and closes it when the server stops."""
+    """The application. It owns the retriever and closes it when the server stops. Whom it turns away by the name that
+    they call, `serve` says; without it, who listens has to see to that."""
     limits = limits or ServerLimits()
 
     @asynccontextmanager
@@ -53,6 +61,8 @@ def make_app(
 
     app = FastAPI(title="JADE retrieval", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, most_bytes=limits.body_bytes)
+    if serve:
+        app.add_middleware(Doorman, serve=serve)
     app.add_exception_handler(RequestValidationError, _refuse)
     app.add_exception_handler(JadeError, _apologise)
 
@@ -78,6 +88,21 @@ async def _refuse(request: Request, error: Exception) -> JSONResponse:
 
 async def _apologise(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": str(error)}, status_code=503)
+
+
+class Doorman:
+    """Refuses requests that are meant for another host: the pages of a web site could read the documents otherwise."""
+
+    def __init__(self, app: ASGIApp, serve: ServeConfig) -> None:
+        self._app = app
+        self._serve = serve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._serve.is_meant(Headers(scope=scope).get("host", "")):
+            refusal = JSONResponse({"error": "this host name is not served here: see serve.allowed_hosts"}, 421)
+            await refusal(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class BodyLimit:

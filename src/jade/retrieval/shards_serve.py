@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from jade.config import RetrievalConfig
+from jade.config import RetrievalConfig, ServeConfig
 from jade.errors import ConfigError, IndexUnusable, JadeError
 from jade.retrieval.open import open_shards
 from jade.retrieval.remote import RemoteRetriever
@@ -88,7 +88,8 @@ def serve_range(cfg: RetrievalConfig, numbers: range, pipe: Connection) -> None:
     import uvicorn
 
     try:
-        app = make_app(open_shards(cfg, numbers), k=cfg.k, about={"index": cfg.index, "shards": list(numbers)})
+        about = {"index": cfg.index, "shards": list(numbers)}
+        app = make_app(open_shards(cfg, numbers), k=cfg.k, about=about, serve=ServeConfig())
     except JadeError as error:
         pipe.send(str(error))
         return

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jade.config import ServeConfig
-from jade.serve.keys import ANONYMOUS, Keyring, is_loopback
+from jade.serve.keys import ANONYMOUS, Keyring
 from jade.serve.problems import Problem
 from jade.serve.tally import Tally
 
@@ -98,12 +98,7 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
-        """A web page elsewhere can make its own name point at this machine; its requests then carry that name."""
-        if not is_loopback(self._config.host):
-            return
-        name = headers.get("host", "").rsplit("]", 1)[0].lstrip("[")
-        name = name.split(":", 1)[0] if name.count(":") == 1 else name
-        if not is_loopback(name) and name not in self._config.allowed_hosts:
+        if not self._config.is_meant(headers.get("host", "")):
             raise Problem(421, "wrong_host", "this host name is not served here: see serve.allowed_hosts")
 
     def _identify(self, scope: Scope, headers: Headers) -> str:

@@ -6,13 +6,13 @@ Whoever can be reached from outside must have keys; that is checked before the s
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from jade.config import ServeConfig
+from jade.config.serve import is_loopback
 from jade.errors import ConfigError
 
 MIN_KEY_CHARS = 16
@@ -55,13 +55,6 @@ def check_exposure(host: str, keys: Keyring) -> None:
             f"serve.host {host!r} can be reached by others and no API key is set: "
             "give --keys FILE or the environment variable JADE_API_KEYS, or listen on 127.0.0.1"
         )
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _keys_in_file(config: ServeConfig) -> Iterator[tuple[str, str]]:
