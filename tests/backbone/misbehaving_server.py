@@ -51,7 +51,8 @@ class Server:
         with self.lock:
             self.arrived.set()
             self.times.append(time.monotonic())
-            self.requests.append({"path": path, "body": body, "key": headers.get("authorization")})
+            sent = {"key": headers.get("authorization"), "packings": headers.get("accept-encoding")}
+            self.requests.append({"path": path, "body": body, **sent})
             self.busy += 1
             self.most_busy = max(self.most_busy, self.busy)
             if path.endswith("/models"):
@@ -79,7 +80,8 @@ def serving(*script: Act) -> Iterator[Server]:
             server.over.wait(act.wait_seconds)
             with server.lock:
                 server.busy -= 1
-            data = act.body.encode() if isinstance(act.body, str) else json.dumps(act.body).encode()
+            body = act.body if isinstance(act.body, (str, bytes)) else json.dumps(act.body)
+            data = body.encode() if isinstance(body, str) else body
             promised = {"Content-Length": str(len(data) + 1000)} if act.cut_off else {}
             self.answer(act.status, data, {**act.headers, **promised})
             self.close_connection = act.cut_off

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
+import math
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -19,6 +21,7 @@ from jade.backbone.base import Backbone
 from jade.backbone.remote import MAX_WAIT_SECONDS, RemoteBackbone, _retry_after, pause_seconds
 from jade.config import BackboneConfig
 from jade.errors import BackboneFailed, ConfigError
+from jade.received import MOST_BYTES
 from jade.types import Generation, Prompt, Sampling
 from patience import PATIENCE_SECONDS, until
 
@@ -87,6 +90,67 @@ async def test_log_probs_that_do_not_match_the_tokens_are_not_used() -> None:
     assert found.text == "Paris"
 
 
+async def test_log_probs_that_are_no_numbers_are_not_used() -> None:
+    answer = completion(token_ids=[7], logprobs={"content": [{"logprob": math.nan}]}) | {"prompt_token_ids": [1]}
+    with serving(Act(body=answer)) as server:
+        assert (await ask(server)).logprobs == ()
+
+
+async def test_half_a_character_is_made_whole() -> None:
+    """It could not be written into a report, nor sent to a model."""
+    with serving(Act(body=completion("Par\ud800is"))) as server:
+        assert (await ask(server)).text == "Par?is"
+
+
+GARBAGE = {
+    "usage": completion() | {"usage": [1]},
+    "counts": completion() | {"usage": {"prompt_tokens": math.inf}},
+    "finish": completion(finish_reason=["stop"]),
+    "logprobs": completion(token_ids=[1], logprobs={"content": [5]}) | {"prompt_token_ids": [1]},
+    "token ids": completion(token_ids=7, logprobs={"content": [{}]}) | {"prompt_token_ids": 5},
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_inside_an_answer_is_one_line_that_names_the_server(kind: str) -> None:
+    with (
+        serving(Act(body=GARBAGE[kind])) as server,
+        pytest.raises(BackboneFailed, match="the answer is not of the protocol") as caught,
+    ):
+        await ask(server)
+    assert server.url in str(caught.value)
+
+
+@pytest.mark.parametrize("packing", ["gzip", "gzip, gzip", "deflate"])
+async def test_a_packed_answer_is_not_unpacked(packing: str) -> None:
+    """Twice packed, a megabyte holds a terabyte."""
+    with (
+        serving(Act(body=gzip.compress(b"{}"), headers={"Content-Encoding": packing})) as server,
+        pytest.raises(BackboneFailed, match="packed, which it was asked not to do"),
+    ):
+        await ask(server)
+    assert server.requests[0]["packings"] == "identity"
+
+
+async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    with (
+        serving(Act(body="x" * (MOST_BYTES + 1))) as server,
+        pytest.raises(BackboneFailed, match="larger than 64,000,000 bytes"),
+    ):
+        await ask(server)
+
+
+async def test_a_redirect_is_not_followed_and_takes_no_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JADE_TEST_KEY", KEY)
+    with (
+        serving() as elsewhere,
+        serving(Act(307, "", {"Location": elsewhere.url})) as server,
+        pytest.raises(BackboneFailed, match="HTTP 307"),
+    ):
+        await ask(server)
+    assert elsewhere.requests == []
+
+
 async def test_a_server_that_knows_no_extra_fields_is_asked_without_them_from_then_on() -> None:
     refuse = Act(400, {"error": {"message": "Unrecognized request argument supplied"}})
     with serving(refuse, refuse) as server:
@@ -117,6 +181,9 @@ FAILURES = {
     "empty": Act(body={"choices": []}),
     "null choice": Act(body={"choices": [None]}),
     "a list": Act(body=[1, 2]),
+    "brackets": Act(body="[" * 100_000),
+    "a charset": Act(503, "no", {"Content-Type": "text/html; charset=zlib"}),
+    "a date": Act(503, "", {"Retry-After": "Wed, 21 Oct 99999 07:28:00 GMT"}),
 }
 CAUSES = {
     "busy": r"HTTP 429 \(slow down\)",
@@ -128,6 +195,9 @@ CAUSES = {
     "empty": "no choices",
     "null choice": "no message",
     "a list": "no choices",
+    "brackets": "not JSON",
+    "a charset": r"HTTP 503 \(no\)",
+    "a date": "HTTP 503",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -13,6 +14,7 @@ from jade.retrieval.base import Retriever
 from jade.retrieval.remote import RemoteRetriever, endpoint
 from jade.retrieval.server import make_app
 from jade.types import Passage
+from loopback import Handler, listening
 
 
 def answer(*lists: Any) -> tuple[int, bytes]:
@@ -110,6 +112,8 @@ JUNK = [
     b'{"result": [[5]]}',
     b'{"result": [[{"document": {"id": 1}, "score": 1}]]}',
     b'{"result": [[{"document": {"contents": "x"}, "score": "high"}]]}',
+    b'{"result": [[{"document": {"contents": "x"}, "score": NaN}]]}',
+    b'{"result": [[{"document": {"contents": "x"}, "score": 1%s}]]}' % (b"0" * 400),
     b'{"result": "x"}',
     b"[" * 100_000,
 ]
@@ -125,6 +129,24 @@ async def test_an_answer_that_is_none_fails_with_one_line(junk: bytes) -> None:
 async def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     with misbehaving((200, b"x" * 5000)) as (url, _):
         assert "its answer is larger than 1,000 bytes" in await failure(url, most_bytes=1000)
+
+
+async def test_a_packed_answer_is_not_unpacked() -> None:
+    """Twice packed, a megabyte holds a terabyte."""
+
+    class Packing(Handler):
+        def do_POST(self) -> None:
+            self.body()
+            self.answer(200, gzip.compress(GOOD[1]), {"Content-Encoding": "gzip, gzip"})
+
+    with listening(Packing) as url:
+        assert "its answer is packed, which it was asked not to do" in await failure(url)
+
+
+async def test_half_a_character_is_made_whole() -> None:
+    with misbehaving((200, rb'{"result": [[{"id": "\ud800", "title": "T\ud800", "text": "x\udfff"}]]}')) as (url, _):
+        (((passage,),),) = (await ask(url),)
+    assert (passage.id, passage.title, passage.text) == ("?", "T?", "x?")
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import json
+import math
 import os
 import random
 import time
@@ -22,6 +24,7 @@ import httpx
 
 from jade.config import BackboneConfig
 from jade.errors import BackboneFailed, ConfigError
+from jade.received import UNPACKED, NotTaken, read_answer, whole
 from jade.types import Finish, Generation, Prompt, Sampling
 
 RETRIED_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
@@ -73,7 +76,11 @@ class RemoteBackbone:
                 answer = await self._complete(connection, body)
         except _Rejected as error:
             raise BackboneFailed(self._told(str(error))) from None
-        return _generation(answer, time.perf_counter() - started)
+        try:
+            return _generation(answer, time.perf_counter() - started)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            cause = f"the answer is not of the protocol ({type(error).__name__}: {error})"
+            raise BackboneFailed(self._told(cause)) from None
 
     async def close(self) -> None:
         self._closed = True
@@ -85,7 +92,7 @@ class RemoteBackbone:
         """Sockets belong to an event loop; in a new one they are opened anew."""
         loop = asyncio.get_running_loop()
         if self._connection is None or self._connection.loop is not loop:
-            headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+            headers = UNPACKED | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
             limits = httpx.Limits(max_connections=self._config.concurrency)
             client = httpx.AsyncClient(headers=headers, limits=limits, timeout=self._config.timeout_seconds)
             places = asyncio.Semaphore(self._config.concurrency)
@@ -134,28 +141,34 @@ class RemoteBackbone:
         limit = self._config.timeout_seconds
         try:
             # httpx limits the time between bytes; this limits the whole, against a server that drips.
-            async with asyncio.timeout(limit):
-                response = await connection.client.request(method, f"{self._url}/{path}", json=body)
+            async with (
+                asyncio.timeout(limit),
+                connection.client.stream(method, f"{self._url}/{path}", json=body) as response,
+            ):
+                data = await read_answer(response)
+        except NotTaken as error:
+            raise BackboneFailed(self._told(str(error))) from None
         except (TimeoutError, httpx.TimeoutException):
             raise _Passing(f"no answer within {limit:g} s") from None
         except httpx.TransportError as error:
             raise _Passing(f"{type(error).__name__}: {error or 'the connection broke'}") from None
         if response.status_code in RETRIED_STATUSES:
-            raise _Passing(self._complaint(response), min(MAX_WAIT_SECONDS, _retry_after(response)))
+            complaint = self._complaint(response.status_code, data)
+            raise _Passing(complaint, min(MAX_WAIT_SECONDS, _retry_after(response)))
         if response.status_code != 200:
-            raise _Rejected(response.status_code, self._complaint(response))
-        return _read(response, path)
+            raise _Rejected(response.status_code, self._complaint(response.status_code, data))
+        return _read(data, path)
 
-    def _complaint(self, response: httpx.Response) -> str:
+    def _complaint(self, status: int, data: bytes) -> str:
         """The status and what the server says about it, on one short line."""
-        said = " ".join(response.text.split())[:200]
+        said = " ".join(data.decode("utf-8", "replace").split())[:200]
         try:
-            error = response.json().get("error")
-            said = str(error.get("message") if isinstance(error, dict) else error or said)[:200]
-        except (ValueError, AttributeError):
+            error = json.loads(data).get("error")
+            said = whole(str(error.get("message") if isinstance(error, dict) else error or said)[:200])
+        except (ValueError, AttributeError, RecursionError):
             pass
-        hint = f"; check the key in {self._config.api_key_env}" if response.status_code in (401, 403) else ""
-        return f"HTTP {response.status_code}{f' ({said})' if said else ''}{hint}"
+        hint = f"; check the key in {self._config.api_key_env}" if status in (401, 403) else ""
+        return f"HTTP {status}{f' ({said})' if said else ''}{hint}"
 
     def _told(self, cause: str) -> str:
         text = f"{_shown(self._url)}: {cause}"
@@ -214,10 +227,10 @@ def _body(prompt: Prompt, sampling: Sampling, model: str) -> dict[str, Any]:
     }
 
 
-def _read(response: httpx.Response, path: str) -> dict[str, Any]:
+def _read(data: bytes, path: str) -> dict[str, Any]:
     try:
-        answer = response.json()
-    except ValueError:
+        answer = json.loads(data)
+    except (ValueError, RecursionError):
         raise _Passing("the answer is not JSON") from None
     needed = "choices" if path == "chat/completions" else "data"
     if not isinstance(answer, dict) or not isinstance(answer.get(needed), list) or not answer[needed]:
@@ -240,7 +253,7 @@ def _generation(answer: Mapping[str, Any], seconds: float) -> Generation:
     usage = answer.get("usage") or {}
     prompt_ids, token_ids, logprobs = _sampled(answer, choice)
     return Generation(
-        text=str(choice["message"].get("content") or ""),
+        text=whole(str(choice["message"].get("content") or "")),
         prompt_ids=prompt_ids,
         token_ids=token_ids,
         logprobs=logprobs,
@@ -260,7 +273,10 @@ def _sampled(
     rows = (choice.get("logprobs") or {}).get("content") or ()
     if not prompt_ids or not token_ids or len(rows) != len(token_ids):
         return (), (), ()
-    return tuple(map(int, prompt_ids)), tuple(map(int, token_ids)), tuple(float(row["logprob"]) for row in rows)
+    logprobs = tuple(float(row["logprob"]) for row in rows)
+    if not all(map(math.isfinite, logprobs)):
+        return (), (), ()
+    return tuple(map(int, prompt_ids)), tuple(map(int, token_ids)), logprobs
 
 
 def pause_seconds(attempt: int, backoff_seconds: float, not_before_seconds: float = 0.0) -> float:
@@ -277,4 +293,7 @@ def _retry_after(response: httpx.Response) -> float:
         return max(0.0, float(value))
     except ValueError:
         date = email.utils.parsedate_tz(value)
+    try:
         return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else 0.0
+    except (ValueError, OverflowError):  # a date that no calendar has
+        return 0.0

@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 
 from jade.errors import ConfigError, RetrievalFailed
+from jade.received import MOST_BYTES, UNPACKED, NotTaken, read_answer, whole
 from jade.retrieval.wire import ROUTE, from_result
 from jade.types import Passage
 
 TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 LONGEST_WAIT_SECONDS = 10.0
-MOST_BYTES = 64_000_000
 QUERIES_PER_CALL = 256
 
 
@@ -48,7 +48,7 @@ class RemoteRetriever:
         self._wait_seconds = wait_seconds
         self._most_bytes = most_bytes
         self._slots = asyncio.Semaphore(concurrency)
-        self._client = httpx.AsyncClient(timeout=timeout_seconds, follow_redirects=False)
+        self._client = httpx.AsyncClient(headers=UNPACKED, timeout=timeout_seconds, follow_redirects=False)
 
     async def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         if not queries or k < 1:
@@ -58,7 +58,7 @@ class RemoteRetriever:
         return [passages for part in found for passages in part]
 
     async def _call(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        body = {"queries": [_sendable(query) for query in queries], "topk": k, "return_scores": True}
+        body = {"queries": [whole(query) for query in queries], "topk": k, "return_scores": True}
         attempt = 0
         while True:
             attempt += 1
@@ -74,16 +74,15 @@ class RemoteRetriever:
 
     async def _post(self, body: dict[str, Any]) -> bytes:
         async with self._client.stream("POST", self._url, json=body) as response:
-            data = bytearray()
-            async for chunk in response.aiter_bytes():
-                data += chunk
-                if len(data) > self._most_bytes:
-                    raise self._failed(f"its answer is larger than {self._most_bytes:,} bytes")
+            try:
+                data = await read_answer(response, self._most_bytes)
+            except NotTaken as error:
+                raise self._failed(str(error)) from None
             if response.status_code in TRY_AGAIN:
                 raise Passing(f"status {response.status_code}")
             if response.status_code != 200:
                 raise self._failed(f"status {response.status_code}: {data[:200].decode('utf-8', 'replace')}")
-            return bytes(data)
+            return data
 
     def _read(self, answer: bytes, num_queries: int, k: int) -> list[list[Passage]]:
         try:
@@ -91,7 +90,7 @@ class RemoteRetriever:
             if not isinstance(result, list) or len(result) != num_queries:
                 raise ValueError(f"it did not answer {num_queries} queries with as many lists")
             return [[from_result(item, self._url) for item in found][:k] for found in result]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise self._failed(f"its answer is not of the protocol ({type(error).__name__}: {error})") from None
 
     def _pause(self, attempt: int) -> float:
@@ -121,7 +120,3 @@ def _reason(error: Exception, timeout_seconds: float) -> str:
     if isinstance(error, (TimeoutError, httpx.TimeoutException)):
         return f"no answer within {timeout_seconds:g} s"
     return str(error) or type(error).__name__
-
-
-def _sendable(query: str) -> str:
-    return query.encode("utf-8", "replace").decode("utf-8")

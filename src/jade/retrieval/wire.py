@@ -8,8 +8,10 @@ Without `return_scores` the documents stand in the list bare. `contents` is the 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from jade.received import whole
 from jade.types import Passage
 
 ROUTE = "/retrieve"
@@ -39,15 +41,15 @@ def from_result(item: Any, source: str) -> Passage:
         raise ValueError("a result is not an object")
     document = item.get("document", item)
     score = item.get("score", 0.0) if "document" in item else 0.0
-    if not isinstance(document, dict) or not isinstance(score, (int, float)):
+    if not isinstance(document, dict) or not isinstance(score, (int, float)) or not math.isfinite(score):
         raise ValueError("a result has no document and score")
-    title, text = _title_and_text(document)
+    title, text = map(whole, _title_and_text(document))
     found_id = document.get("id", document.get("doc_id"))
     return Passage(
-        id=str(found_id) if isinstance(found_id, (str, int)) else f"{title}\n{text}",
+        id=whole(str(found_id)) if isinstance(found_id, (str, int)) else f"{title}\n{text}",
         title=title,
         text=text,
-        source=document["source"] if isinstance(document.get("source"), str) else source,
+        source=whole(document["source"]) if isinstance(document.get("source"), str) else source,
         score=float(score),
     )
 
