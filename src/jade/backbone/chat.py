@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,8 @@ PROBES = ("a", "0")
 """Two user texts that share no first token: what their prompts have in common is the fixed part."""
 TRICKY = ("", " a  b\n\n c\t", "\u00e9\u4e2d\U0001f642 e\u0301 1234 don't", "A.B, c_d")
 """Texts by which two ways of tokenising would show that they differ."""
+MARK_OF_TURN = re.compile(r"[^\w\s].+[^\w\s]")
+"""What was added as a token and may be a mark: words and blanks are added too, and are text."""
 MARK = "\n [user] \n"
 """Stands for the user text when a template is rendered once for all; its blank ends show whether any are trimmed."""
 
@@ -39,8 +41,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         special = {str(token) for token in tokenizer.all_special_tokens}
         special |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-        longest_first = sorted(filter(None, special), key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+        self._special = _any_of(special)
         self.fixed_prefix = functools.lru_cache(maxsize=256)(self._fixed_prefix)
         self._frame = functools.lru_cache(maxsize=256)(self._new_frame)
 
@@ -58,7 +59,7 @@ class ChatFormat:
 
     def plain(self, prompt: Prompt) -> Prompt:
         """The prompt with every special token that its text spells out broken up, for a server that would read it."""
-        return Prompt(prompt.role, self._plain(prompt.system), self._plain(prompt.user))
+        return Prompt(prompt.role, self._plain(prompt.system), self._unmarked(prompt.user))
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
         """What a model would have to sample to say this, its end of turn included."""
@@ -80,7 +81,7 @@ class ChatFormat:
 
     def _render(self, system: str, user: str) -> str:
         """By the template; what it writes round the user text is kept, as rendering costs as much as tokenising."""
-        user, frame = self._plain(user), self._frame(system)
+        user, frame = self._unmarked(user), self._frame(system)
         return user.join(frame) if frame else self._apply_template(system, user)
 
     def _new_frame(self, system: str) -> tuple[str, str] | None:
@@ -97,7 +98,26 @@ class ChatFormat:
         return text
 
     def _plain(self, text: str) -> str:
-        return self._special.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
+        return self._special.sub(_broken, text)
+
+    def _unmarked(self, text: str) -> str:
+        """The text of others: nor may it hold what the template marks turns by."""
+        return self._marks.sub(_broken, self._plain(text))
+
+    @functools.cached_property
+    def _marks(self) -> re.Pattern[str]:
+        """Tokens that the template writes and the tokenizer does not call special (DeepSeek's `<｜User｜>`)."""
+        written = f"{self.tokenizer.chat_template or ''}{self._conversation()}"
+        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if not token.special]
+        return _any_of([token for token in added if MARK_OF_TURN.fullmatch(token) and token in written])
+
+    def _conversation(self) -> str:
+        """A turn of everyone, as the template writes it: it may put its marks together from parts."""
+        said = [{"role": role, "content": "a"} for role in ("system", "user", "assistant", "user")]
+        try:
+            return str(self.tokenizer.apply_chat_template(said, add_generation_prompt=True, tokenize=False))
+        except Exception:  # a template for one question alone, or none
+            return ""
 
     def _ids(self, texts: list[str]) -> list[tuple[int, ...]]:
         """Equal texts are read once: the rollouts of one question begin alike."""
@@ -142,7 +162,7 @@ class ChatFormat:
         return texts
 
     def _cut(self, prompt: Prompt, num_tokens: int, max_tokens: int) -> EncodedPrompt:
-        (user,) = self._ids([self._plain(prompt.user)])
+        (user,) = self._ids([self._unmarked(prompt.user)])
         room = len(user) - (num_tokens - max_tokens)
         while room > 0:
             head, tail = user[: (room + 1) // 2], user[len(user) - room // 2 :]
@@ -156,6 +176,15 @@ class ChatFormat:
             f"the {prompt.role} prompt has {num_tokens} tokens and its fixed part alone exceeds max_prompt_tokens = "
             f"{max_tokens}; raise backbone.max_prompt_tokens or shorten the role's prompt file"
         )
+
+
+def _any_of(tokens: Collection[str]) -> re.Pattern[str]:
+    longest_first = sorted(filter(None, tokens), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+
+
+def _broken(token: re.Match[str]) -> str:
+    return f"{token[0][0]} {token[0][1:]}"
 
 
 def common_length(one: Sequence[int], other: Sequence[int]) -> int:

@@ -15,7 +15,9 @@ from jade.types import Observation, Passage
 Describe = Callable[[Observation, tuple[str, ...] | None], str]
 """How what a role sees is written down; the plans are named to a planner that may not choose freely."""
 MAX_PASSAGE_WORDS = 160
-_MARKER = re.compile(r"<(?=[|｜]|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>)|[|｜](?=>)|\[(?=/?INST\])")
+_IN_ANGLES = r"s|bos|eos|pad|unk|sop|eop|(?:start|end)_of_turn|think|tool_call|tool_response|<SYS>"
+_IN_BRACKETS = r"INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|gMASK"
+_MARKER = re.compile(rf"<(?=[|｜]|</SYS>>|/?(?:{_IN_ANGLES})>)|[|｜](?=[>\]])|\[(?=\||/?(?:{_IN_BRACKETS})\])")
 """Where the special tokens of the common chat templates begin or end: `<|im_end|>`, `</s>`, `[INST]`, …"""
 
 
