@@ -123,6 +123,12 @@ def test_a_bad_line_is_named_with_its_number(tmp_path: Path, row: dict[str, Any]
     assert "\n" not in str(caught.value)
 
 
+def test_half_a_character_in_a_question_is_made_whole(tmp_path: Path) -> None:
+    """It could not be sent to a model, nor written into a report."""
+    (question,) = read_questions(write(tmp_path / "own.jsonl", line("a\ud800", question="Wh\udfffo?")), "own")
+    assert (question.id, question.text) == ("a?", "Wh?o?")
+
+
 def test_an_unknown_benchmark_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="unknown benchmark 'hotpot': choose from nq, popqa"):
         find_benchmark("hotpot")

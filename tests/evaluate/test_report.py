@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Annotation
-from report_fixture import HOSTILE, make_trace, write_run
+from report_fixture import HOSTILE, make_trace, write_answers, write_run
 
 from jade.errors import ConfigError, TraceUnreadable
 from jade.evaluate.arms import read_arms
@@ -36,6 +36,7 @@ from jade.evaluate.tables import (
     scores_table,
     workflow_table,
 )
+from small_disk import most_bytes_in_a_file
 
 EXPECTED = Path(__file__).with_name("expected_report.md")
 DOUBT = Doubt(resamples=500, seed=0)
@@ -79,6 +80,21 @@ def test_a_report_replaces_one_of_its_own_and_nothing_else(run: Path, tmp_path: 
         with pytest.raises(ConfigError, match=f"--out: {tmp_path / name} is no report of jade's"):
             write_report(read_arms([str(run)]), tmp_path, resamples=100)
         assert (tmp_path / name).read_text() == own
+
+
+def test_a_report_that_was_interrupted_is_written_again(run: Path, tmp_path: Path) -> None:
+    """It was taken for somebody's own."""
+    with most_bytes_in_a_file(100), pytest.raises(OSError, match="File too large"):
+        write_report(read_arms([str(run)]), tmp_path, resamples=100)
+    assert not (tmp_path / "report.md").exists()
+    write_report(read_arms([str(run)]), tmp_path, resamples=100)
+    assert (tmp_path / "report.md").read_text().startswith("# 3 methods")
+
+
+def test_half_a_character_in_an_answer_does_not_cost_the_report(tmp_path: Path) -> None:
+    run = write_answers(tmp_path / "run", {"nq": ["nobody \ud800", "Ada Lovelace"]})
+    write_report(read_arms([str(run)]), tmp_path / "report", resamples=100)
+    assert "nobody ?" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_f1_is_the_mean_over_questions_and_the_best_is_marked(board: Board) -> None:

@@ -25,6 +25,7 @@ from jade.evaluate.methods import find_method
 from jade.evaluate.run import Request, Session, Tally, evaluate, settings_of
 from jade.evaluate.store import Cell, find_cells, open_run, read_records, read_run, read_timings
 from jade.types import Passage, Prompt, Question
+from small_disk import most_bytes_in_a_file
 
 SAYS = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>Jane Austen</answer>", "AS": "<answer>none</answer>"}
 
@@ -231,6 +232,25 @@ async def test_whatever_byte_a_file_was_cut_at_the_records_end_the_same(data: Pa
         assert session.questions > 0
         assert (folder / "records.jsonl").read_bytes() == whole
         assert sum(1 for _ in read_traces(folder / "traces.jsonl")) == 12
+
+
+async def test_a_disk_that_is_full_for_a_while_costs_nothing_that_is_not_asked_again(data: Path) -> None:
+    """A line that did not fit was cut short in silence, and the next one, for which there was room again, joined it."""
+    asked = request(data)
+    await run(asked)
+    folder = asked.out / "nq/vanilla-rag"
+    wanted = {path.name: path.read_bytes() for path in folder.glob("r*.jsonl")}
+    lines = (folder / "traces.jsonl").read_bytes().splitlines(keepends=True)
+    for path in folder.glob("*.jsonl"):
+        path.unlink()
+    with most_bytes_in_a_file(len(b"".join(lines[:5])) + 10), pytest.raises(OSError, match="File too large"):
+        await run(asked)
+    assert len(records_of(asked.out)) == 5
+    await run(asked)
+    assert {path.name: path.read_bytes() for path in folder.glob("r*.jsonl")} == wanted
+    assert [trace.question.id for trace in read_traces(folder / "traces.jsonl")] == [
+        record["id"] for record in records_of(asked.out)
+    ]
 
 
 @pytest.mark.slow

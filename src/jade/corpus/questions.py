@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from jade.errors import DocumentError
+from jade.received import whole
 from jade.types import Question
 
 EXAMPLE = '{"id": "1", "question": "Who funded the survey?", "golden_answers": ["Wellcome Trust"]}'
@@ -61,19 +62,19 @@ def _question(text: str, where: str, dataset: str) -> Question:
     if missing:
         raise DocumentError(f"{where}: no field {missing[0]!r}; a question is {EXAMPLE}")
     asked, golds = _text(data["question"], where), _golds(data["golden_answers"], where)
-    return Question(str(data["id"]), asked, golds, dataset, _metadata(data.get("metadata"), where))
+    return Question(whole(str(data["id"])), asked, golds, dataset, _metadata(data.get("metadata"), where))
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise DocumentError(f"{where}: 'question' is not a text but {value!r}")
-    return value.strip()
+    return whole(value.strip())
 
 
 def _golds(value: Any, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(gold, str) for gold in value):
         raise DocumentError(f"{where}: 'golden_answers' is not a list of texts but {value!r}")
-    golds = tuple(dict.fromkeys(gold.strip() for gold in value if gold.strip()))
+    golds = tuple(dict.fromkeys(whole(gold.strip()) for gold in value if gold.strip()))
     if not golds:
         raise DocumentError(f"{where}: 'golden_answers' is empty, so nothing could be right")
     return golds

@@ -37,13 +37,22 @@ def write_report(
         _check_is_ours(out / name)
     content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus, changes)
     out.mkdir(parents=True, exist_ok=True)
-    written = dict(zip(PAGES, (to_markdown(content).encode(), to_html(content).encode()), strict=True))
+    pages = (to_markdown(content), to_html(content))
+    # Half a character, as a model may write one, has no bytes of its own.
+    written = dict(zip(PAGES, (page.encode("utf-8", "replace") for page in pages), strict=True))
     for picture in content.pictures:
         written[f"{picture.name}.png"] = picture.png(LIGHT)
         written[f"{picture.name}.svg"] = picture.svg(LIGHT)
     for name, data in written.items():
-        (out / name).write_bytes(data)
+        _write_whole(out / name, data)
     return [out / name for name in written]
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Or not at all: half a page would be taken for somebody's own by the next report, and be left alone."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_bytes(data)
+    part.replace(path)
 
 
 def _check_is_ours(page: Path) -> None:

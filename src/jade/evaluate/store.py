@@ -178,7 +178,7 @@ def _line_ends(path: Path) -> Iterator[int]:
 
 
 def _append(path: Path, line: str) -> None:
-    with path.open("ab", buffering=0) as file:
+    with path.open("ab") as file:  # buffered: what writes at once may write less than it was given, and say nothing
         file.write(f"{line}\n".encode())
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from jade.corpus.documents import Document, Limits, NotReadable, Unreadable
+from jade.received import whole
 
 MOST_REPORTED = 20
 """Broken lines of one file that are named; the rest are counted."""
@@ -65,7 +66,7 @@ def _row(line: bytes, name: str, number: int) -> Document | None:
     if not text.strip():
         raise NotReadable("has no text")
     own_id = row.get("id", "")
-    own_id = _encodable(str(own_id)) if isinstance(own_id, (str, int)) else ""
+    own_id = whole(str(own_id)) if isinstance(own_id, (str, int)) else ""
     return Document(name, title, text, place=f"line {number}", own_id=own_id)
 
 
@@ -73,17 +74,12 @@ def _title_and_text(row: dict[str, Any]) -> tuple[str, str]:
     """FlashRAG's contents are the title, quoted, on the first line and the text below it; a title that stands in a
     field of its own need not stand there again."""
     title = row.get("title")
-    title = _encodable(title) if isinstance(title, str) else ""
+    title = whole(title) if isinstance(title, str) else ""
     if isinstance(text := row.get("text"), str):
-        return title, _encodable(text)
+        return title, whole(text)
     if isinstance(contents := row.get("contents"), str):
-        contents = _encodable(contents)
+        contents = whole(contents)
         first, line_end, rest = contents.partition("\n")
         heading, below = (first.strip().strip('"'), rest) if line_end and rest.strip() else ("", first)
         return (title, contents) if title.strip() and title.strip().strip('"') != heading else (heading, below)
     raise NotReadable('has neither "contents" nor "text"')
-
-
-def _encodable(text: str) -> str:
-    """JSON can spell half a surrogate pair, which nothing after this could write."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
