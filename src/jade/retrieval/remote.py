@@ -64,6 +64,7 @@ class RemoteRetriever:
             attempt += 1
             try:
                 async with self._slots:
+                    # httpx limits the time between two pieces of an answer; this limits the whole.
                     answer = await asyncio.wait_for(self._post(body), self._timeout_seconds)
                 return self._read(answer, len(queries), k)
             except (Passing, TimeoutError, httpx.RequestError) as error:
@@ -75,6 +76,7 @@ class RemoteRetriever:
     async def _post(self, body: dict[str, Any]) -> bytes:
         async with self._client.stream("POST", self._url, json=body) as response:
             data = bytearray()
+            # Before the status is looked at: what a refusal says stands in its body.
             async for chunk in response.aiter_bytes():
                 data += chunk
                 if len(data) > self._most_bytes:
