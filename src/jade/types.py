@@ -276,8 +276,13 @@ class Reward:
     format: float = 0.0
 
     @property
+    def team(self) -> float:
+        """What all steps of the trace share."""
+        return self.outcome - self.cost
+
+    @property
     def total(self) -> float:
-        return self.outcome - self.cost + self.format
+        return self.team + self.format
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ class CalledBackbone:
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
         started = time.perf_counter()
         try:
+            # Only called there: an asynchronous function gives its coroutine at once, which is then awaited here.
             text = await asyncio.get_running_loop().run_in_executor(self._threads, self._speak, prompt)
             if isawaitable(text):
                 text = await text

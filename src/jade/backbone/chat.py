@@ -51,7 +51,7 @@ class ChatFormat:
         return self.cut_to(prompt, ids, max_tokens)
 
     def encode_all(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
-        """All at once, because the tokenizer works on many texts in parallel; of any length."""
+        """Token ids of any length, uncut. All at once, because the tokenizer works on many texts in parallel."""
         return self._ids([self._render(prompt.system, prompt.user) for prompt in prompts])
 
     def cut_to(self, prompt: Prompt, ids: tuple[int, ...], max_tokens: int) -> EncodedPrompt:
@@ -164,6 +164,7 @@ class ChatFormat:
     def _cut(self, prompt: Prompt, num_tokens: int, max_tokens: int) -> EncodedPrompt:
         (user,) = self._ids([self._unmarked(prompt.user)])
         room = len(user) - (num_tokens - max_tokens)
+        # The mark takes tokens too, and joined text may be read as more of them than were kept: cut until it fits.
         while room > 0:
             head, tail = user[: (room + 1) // 2], user[len(user) - room // 2 :]
             num_cut = len(user) - len(head) - len(tail)

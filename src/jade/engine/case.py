@@ -61,9 +61,10 @@ def trace_id(question: Question, seed: int) -> str:
 
 
 def failed_if_unsearched(trace: Trace) -> Trace:
-    """For whoever asked: where every search failed, an answer rests on no document, and the question has failed.
+    """The trace as it is shown to whoever asked: where every search failed, the answer rests on no document, so the
+    question counts as failed.
 
-    Where a team is measured or trained it stays an answer, and its failed steps are counted.
+    Where a team is measured or trained the answer stays, and the failed steps are counted.
     """
     searches = [step for step in trace.steps if step.role == Role.RETRIEVAL]
     if trace.error or not searches or not all(map(has_failed, searches)):

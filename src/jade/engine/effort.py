@@ -16,7 +16,8 @@ USUAL_DIAL = 0.2
 USUAL_EFFORT = 0.5
 """Of a team that has learned to heed prices and is not told how much to spend."""
 NUM_PLACES = 21
-"""Prices are drawn from so many places, evenly apart: the ends, which low and high ask for, as often as any other."""
+"""Places on the dial that prices are drawn from, evenly apart. Both ends are among them, and are drawn as often as any
+other: they are what `low` and `high` ask for."""
 
 
 def effort_of(cfg: RewardConfig) -> Effort | None:

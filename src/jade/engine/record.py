@@ -13,39 +13,33 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, TypeVar, get_args
 
 from jade.errors import TraceUnreadable
 from jade.types import (
     TRACE_SCHEMA,
-    Answer,
+    Action,
     Citation,
     Effort,
     Generation,
     Known,
     Malformed,
     Node,
-    Note,
     Observation,
     Passage,
-    Query,
     Question,
-    Selection,
     Step,
-    SubQuestions,
     Trace,
     Usage,
-    Workflow,
 )
 
 Json = dict[str, Any]
 LINE_START = b'{"schema"'
 """How every trace begins on disk."""
+BLOCK_BYTES = 1 << 16
 _LEAVES = (str, int, float, bool, type(None))
 _Noun = TypeVar("_Noun")
-_ACTIONS: dict[str, type] = {
-    kind.__name__: kind for kind in (Workflow, SubQuestions, Query, Selection, Answer, Note, Malformed)
-}
+_ACTIONS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Action), Malformed)}
 
 
 def trace_to_json(trace: Trace) -> Json:
@@ -124,12 +118,12 @@ def read_traces(path: Path) -> Iterator[Trace]:
         raise TraceUnreadable(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _drop_cut_line(path: Path, block: int = 1 << 16) -> None:
+def _drop_cut_line(path: Path) -> None:
     """Cut a file back to its last line end, reading from its end."""
     with path.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
-            start = file.seek(max(0, end - block))
+            start = file.seek(max(0, end - BLOCK_BYTES))
             place = file.read(end - start).rfind(b"\n")
             if place >= 0:
                 end = start + place + 1
@@ -158,6 +152,7 @@ def _plain(value: Any) -> Json:
 def _encode(value: Any, table: dict[Passage, int]) -> Any:
     """Dataclasses as objects without their defaults, actions with their kind, passages as places in the table."""
     kind = type(value)
+    # By exact type, plain values first: traces are written by the thousand, and most of one is such values.
     if kind in _LEAVES:
         return value
     if kind is Passage:

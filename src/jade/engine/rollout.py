@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jade.engine.solve import solve
@@ -31,7 +31,7 @@ async def rollout(
     """A trace for every job, in the order of the jobs; `on_trace` hears each as soon as it is there."""
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency}: at least one question must be in flight")
-    traces: list[Trace | None] = [None] * len(jobs)
+    traces: dict[int, Trace] = {}
     waiting: Iterator[tuple[int, Job]] = iter(enumerate(jobs))
 
     async def work_through() -> None:
@@ -44,10 +44,4 @@ async def rollout(
     async with asyncio.TaskGroup() as workers:
         for _ in range(min(concurrency, len(jobs))):
             workers.create_task(work_through())
-    return list(_all(traces))
-
-
-def _all(traces: Iterable[Trace | None]) -> Iterator[Trace]:
-    for trace in traces:
-        assert trace is not None, "every job ends as a trace"
-        yield trace
+    return [traces[position] for position in range(len(jobs))]

@@ -151,7 +151,7 @@ class _Work:
         async def work_branch(node: Node, share: Ledger) -> _Solved:
             try:
                 return await self._work_node(node, known, depth, share)
-            finally:
+            finally:  # also of a branch that raised: the others may be waiting for its share
                 share.end()
 
         shares = ledger.share(len(opened))
@@ -167,6 +167,7 @@ class _Work:
         for node in opened:
             resolved = replace(node, question=fill_references(node.written, [s.root.answer for s in solved]))
             solved.append(await self._work_node(resolved, known, depth, ledger))
+            # The rewriter may need an answer that the question does not refer to by its number.
             known = (*known, *solved[-1].known())
         return solved
 

@@ -14,24 +14,8 @@ from jade.engine.events import Listener, StepBegan, StepEnded
 from jade.engine.seeds import derive_seed
 from jade.team.crew import Crew
 from jade.team.roles import Memory, RoleSpec, ToolSpec
-from jade.team.workflow import print_workflow, read_workflow
-from jade.types import (
-    Action,
-    Answer,
-    Generation,
-    Malformed,
-    Node,
-    Note,
-    Observation,
-    Passage,
-    Query,
-    Question,
-    Sampling,
-    Selection,
-    Step,
-    SubQuestions,
-    Workflow,
-)
+from jade.team.workflow import print_workflow
+from jade.types import Action, Generation, Malformed, Node, Note, Observation, Passage, Question, Sampling, Step
 
 
 class Stage:
@@ -60,6 +44,7 @@ class Stage:
         try:
             generation = await self._generate(spec, id_, seen, self.ledger_of(node))
             action = _checked(spec.code, spec.parse(generation.text, seen))
+        # A backbone may cancel work of its own; `_explain` tells that from somebody who cancels us.
         except (Exception, asyncio.CancelledError) as raised:
             error = self._explain(raised)
         applied, complaint = self._settle(spec, action, generation, seen)
@@ -102,6 +87,7 @@ class Stage:
             seed=derive_seed(self._seed, self._question_id, step_id),
             choices=self._choices(spec, seen),
         )
+        # Before it is made: a call that fails has cost one too.
         ledger.count_call()
         async with asyncio.timeout(ledger.seconds_left):
             speaker = self._crew.cast.of(spec.code, priced=seen.effort is not None)
@@ -124,7 +110,7 @@ class Stage:
         """What constrained decoding allows: for a plan the legal ones, for everything else any text."""
         if not (spec.kind == "plan" and self._team.constrain_plans):
             return ()
-        return tuple(print_workflow(read_workflow(codes)) for codes in seen.legal)
+        return tuple(map(print_workflow, seen.legal))
 
     async def _bring(self, tool: ToolSpec, memory: Memory) -> tuple[Note | None, tuple[Passage, ...]]:
         async with asyncio.timeout(self.ledger.seconds_left):
@@ -166,7 +152,7 @@ def describe_error(error: BaseException) -> str:
 
 def _checked(code: str, action: object) -> Action | Malformed:
     """A parser from outside may return anything; what is no action must not travel on."""
-    if isinstance(action, (Workflow, SubQuestions, Query, Selection, Answer, Note, Malformed)):
+    if isinstance(action, Action | Malformed):
         return action
     raise TypeError(f"the parser of {code} returned {type(action).__name__}, neither an action nor Malformed")
 

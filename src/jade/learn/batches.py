@@ -47,8 +47,8 @@ class Batch:
     state_N: Tensor
     """Where in the row the states stand from which they are predicted: one token before each."""
     asked: tuple[tuple[int, int], ...]
-    """Of the tokens that each call adds the first whose state is asked for, and the one behind the last. What lies
-    between them is asked for too, but where an odd order lets a prompt end inside the one before it."""
+    """For each call, among the tokens that it adds: the first whose state is asked for, and the one behind the last.
+    All between them are asked for too, unless an odd order lets a prompt end inside the one before it."""
     place_S: Tensor | None = None
     """Where in the row the tokens of each whole call stand; none where nothing is shared."""
     idle: bool = False
@@ -78,10 +78,11 @@ def plan_shares(
 
 
 def _fill(
-    order: Sequence[int], lengths: Sequence[int], added: Mapping[int, int] | Sequence[int], tokens_per_batch: int
+    order: Sequence[int], lengths: Sequence[int], added: Mapping[int, int], tokens_per_batch: int
 ) -> list[tuple[int, ...]]:
     """Calls in their order, cut where a batch is full. The first of a batch counts whole, the others what they add."""
     total = sum(added[row] for row in order)
+    # About equally full, rather than full ones and a rest: a batch of few tokens takes nearly as long as a full one.
     target = total / max(1, -(-total // tokens_per_batch))
     plan: list[list[int]] = []
     filled = 0
@@ -133,6 +134,7 @@ def make_batch(calls: Sequence[Call], rows: Sequence[int], *, share: bool = Fals
         added.append(_numbers((*call.prompt_ids, *call.action_ids)[shared:]))
         placed.append(path)
         positions.append(np.arange(shared, shared + size))
+        # A token is predicted from the state one before it; the path leads there, also into what is shared.
         states.append(path[len(call.prompt_ids) - 1 : -1])
         last, filled = call.prompt_ids, filled + size
     bounds, whole_bounds = ((0, *accumulate(map(len, parts))) for parts in (added, placed))
@@ -171,7 +173,7 @@ def _row(parts: Sequence[NDArray[np.int64]]) -> Tensor:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """To the device, without waiting for what it is busy with: only pinned memory is copied behind one's back."""
+    """To the device, without waiting for what it is busy with: only from pinned memory can it copy by itself."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 

@@ -255,8 +255,8 @@ def _check_ahead(config: Config) -> None:
 
 
 def check_alone(config: Config, what: str) -> None:
-    """Whether processes beside a learner, which must be alone and have samplers of its own, meet something that spreads
-    a run."""
+    """Refuse `learn.ahead` and `learn.processes` where something else (`what`) spreads the run already: both need a
+    single learner that has samplers of its own."""
     for name, value, off in (("ahead", config.learn.ahead, "false"), ("processes", config.learn.processes, "0")):
         if value:
             raise ConfigError(

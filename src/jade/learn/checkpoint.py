@@ -62,6 +62,7 @@ class Checkpoints:
     def save(self, policy: Policy, optimiser: torch.optim.Optimizer, progress: Progress) -> Path:
         """Write a checkpoint, then forget the oldest."""
         place = self.place(progress.iteration)
+        # In all processes, though the first alone writes: what is sharded is put together by all of them.
         weights, moments = _weights(policy), _moments(policy, optimiser)
         if is_first():
             self._write(place, weights, moments, progress)
@@ -126,6 +127,7 @@ class Checkpoints:
     def _remove(self, place: Path) -> None:
         """Out of the list at once, then file by file off the disk: a run may be killed at any of them."""
         gone = self.folder / f"{GONE}{place.name}"
+        # One that was left there by a run that was killed: a folder cannot be renamed over another that holds files.
         shutil.rmtree(gone, ignore_errors=True)
         os.replace(place, gone)
         _sync(self.folder)

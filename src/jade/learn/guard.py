@@ -64,7 +64,7 @@ class Guard:
         """Raises an alarm when the update went too far."""
         # The last mini-batch is seen before its own step, so that it never shows what that step, or an only one, did.
         for kl in (figures.get("last_kl", 0.0), figures.get("kl_after", 0.0)):
-            if not kl <= self._cfg.max_kl:
+            if not kl <= self._cfg.max_kl:  # nor where it is no number
                 raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
         entropy = figures.get("entropy")
         if entropy is not None and not self._cfg.min_entropy <= entropy <= self._cfg.max_entropy:
@@ -74,6 +74,7 @@ class Guard:
     def remember(self, figures: Mapping[str, float]) -> None:
         """Take a good iteration into the memory."""
         kept = {name: figures[name] for name in REMEMBERED if name in figures}
+        # Before the window moves on: the extreme so far may stand in the entry that is about to leave it.
         known = {extreme: self._extreme(extreme) for extreme in EXTREMES}
         self.recent = [*self.recent, kept][-self._cfg.window :]
         for extreme, (name, choose) in EXTREMES.items():

@@ -215,6 +215,7 @@ class Learner:
         old = self._old(experience, batch, before, credit)
         loss = ppo_loss(now, old, self.cfg.ppo, self._entropy_weight(experience, batch))
         counted = 0.0 if batch.idle else 1.0
+        # An idle batch has its backward pass too, with weights of zero: the others wait for it.
         (weighted,) = self._tokens([np.full_like(before.values[row], counted * weights[row]) for row in batch.rows])
         piece: Tensor = (weighted * loss.total_N).sum()
         # Token weights sum to 1 over all processes, but gradients are averaged over them.
@@ -240,6 +241,8 @@ class Learner:
     def _pieces(self, experience: Experience, rows: Sequence[int]) -> Iterator[Batch]:
         """This process's share of the rows, as batches on the device. Every process gets the same number of batches."""
         calls = [experience.transitions[row] for row in rows]
+        # A process with nothing left to do works the shortest call once more, so that it takes part when weights are
+        # gathered; the batch is marked idle and counts nowhere.
         shortest = min(range(len(rows)), key=lambda index: length_of(calls[index]))
         size, share = self.cfg.policy.tokens_per_batch, self.cfg.policy.share_prompts
         for plan in plan_shares(calls, size, num_ranks(), share=share)[rank()]:

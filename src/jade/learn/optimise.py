@@ -57,7 +57,7 @@ class Steps:
                 self._broken = broken if self._broken is None else torch.maximum(self._broken, broken)
                 _step_unless(self._broken, self._optimiser)
             else:
-                _norm_of(figures_F.tolist())
+                _norm_of(figures_F.tolist())  # raises before the step is taken
                 self._optimiser.step()
         finally:
             self._optimiser.zero_grad()

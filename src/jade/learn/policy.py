@@ -45,6 +45,7 @@ class Policy(nn.Module):
         super().__init__()
         self.model = model
         self.cfg = cfg
+        # Before the critic is copied from it, so that both are lean.
         make_lean(self.trunk)
         self.critic = copy.deepcopy(self.trunk) if cfg.critic == "separate" else None
         self.value_head = None if cfg.critic == "none" else _zero_head(self.causal.config.hidden_size)
@@ -143,7 +144,7 @@ class Policy(nn.Module):
 
 def load_policy(backbone: BackboneConfig, cfg: PolicyConfig, seed: int = 0) -> Policy:
     """The policy that a backbone's weights begin with. The seed draws the adapters' first values."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed)  # the same in every process of a run: all must begin with the same adapters
     model = load_plain_model(resolve_weights(backbone.model))
     if backbone.adapter is not None:
         model = _with_adapter(model, backbone.adapter, cfg)

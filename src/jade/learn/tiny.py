@@ -32,8 +32,8 @@ class TinySize:
     """Every digit a token of its own, as SmolLM2 reads them: then 0.31 and 0.32 begin alike."""
 
 
-def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = None, seed: int = 0) -> Path:
-    """Write a folder with config, tokenizer and random safetensors; the same seed and texts give the same folder."""
+def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = None) -> Path:
+    """Write a folder with config, tokenizer and random safetensors; the same texts give the same folder."""
     import torch
     import transformers
     from transformers.utils.logging import disable_progress_bar
@@ -56,7 +56,7 @@ def make_tiny_model(out: Path, texts: Iterable[str], size: TinySize | None = Non
         pad_token_id=tokenizer.pad_token_id,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = llama(config)
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)

@@ -113,6 +113,7 @@ class Run:
     async def _train(self, minutes: float | None) -> Progress:
         await self._begin()
         deadline = Deadline(minutes)
+        # By progress and not by counting: an iteration that was rolled back comes again.
         while self.progress.iteration < self.cfg.learn.iterations and deadline.has_time():
             with deadline.timing():
                 await self._iterate(deadline)

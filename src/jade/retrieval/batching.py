@@ -42,7 +42,6 @@ class BatchedRetriever:
         self._waiting: list[Waiting] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self.num_batches = 0
 
     async def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         if self._closed:
@@ -58,7 +57,6 @@ class BatchedRetriever:
     async def _work(self) -> None:
         while self._waiting:
             batch = self._next_batch()
-            self.num_batches += 1
             queries = list(dict.fromkeys(query for request in batch for query in request.queries))
             try:
                 if self._inline:
@@ -92,7 +90,8 @@ class BatchedRetriever:
 
 def _answer(batch: Sequence[Waiting], found: dict[str, list[Passage]]) -> None:
     for request in batch:
-        if not request.answer.done():
+        if not request.answer.done():  # whoever was cancelled meanwhile waits for nothing
+            # A list of one's own: equal queries of several callers were searched once.
             request.answer.set_result([list(found[query]) for query in request.queries])
 
 

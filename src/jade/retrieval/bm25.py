@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,13 +34,10 @@ QUERIES_PER_THREAD = 8
 MOST_THREADS = 8
 
 
-def write_bm25(passages: Iterable[Passage], folder: Path, counted: Callable[[int], None] = lambda done: None) -> None:
-    """Count the terms of all passages and write their scores. `counted` hears how many passages are done."""
+def write_bm25(passages: Iterable[Passage], folder: Path) -> None:
+    """Count the terms of all passages and write their scores."""
     vocabulary = Vocabulary()
-    numbers: list[list[int]] = []
-    for passage in passages:
-        numbers.append(vocabulary.numbers(weighted(passage.title, passage.text)))
-        counted(len(numbers))
+    numbers = [vocabulary.numbers(weighted(passage.title, passage.text)) for passage in passages]
     known = vocabulary.known()
     if not known:  # a corpus of stop words is still an index; no query has the empty term
         known, numbers = {"": 0}, [[0]] * len(numbers)
@@ -64,7 +61,7 @@ def open_bm25(index: Index, settings: dict[str, Any], threads: int = 0) -> Bm25S
 class Bm25Searcher:
     """Finds passages by the words they share with the query. Safe to use from several threads."""
 
-    def __init__(self, folder: Path, store: PassageStore, threads: int = 0) -> None:
+    def __init__(self, folder: Path, store: PassageStore, threads: int) -> None:
         scores, rows, starts = (np.load(folder / name, mmap_mode="r") for name in (SCORES, ROWS, STARTS))
         self._postings = Postings(scores, rows, starts, len(store))
         self._vocabulary: dict[str, int] = json.loads((folder / VOCABULARY).read_bytes())
@@ -78,6 +75,7 @@ class Bm25Searcher:
         """The k best passages of each query, best first; of equal ones the earlier in the index."""
         k = min(k, len(self._store))
         numbers = [known_numbers(query, self._vocabulary) for query in queries]
+        # Without a lock, though threads share it: a count that is a little off only moves the switch to numba.
         self._work += len(queries) * len(self._store)
         return [
             [self._store.passage(int(row), float(score)) for score, row in zip(scores, rows, strict=True) if row >= 0]
@@ -88,7 +86,7 @@ class Bm25Searcher:
     def _in_threads(self, numbers: Sequence[Sequence[int]], k: int) -> Iterator[Best]:
         size = max(QUERIES_PER_THREAD, -(-len(numbers) // self._threads))
         parts = [numbers[first : first + size] for first in range(0, len(numbers), size)]
-        if len(parts) < 2:
+        if len(parts) < 2:  # handing it to another thread would cost more than the search
             return map(self._top, parts, [k] * len(parts))
         return self._pool.map(self._top, parts, [k] * len(parts))
 

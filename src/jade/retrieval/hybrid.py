@@ -18,17 +18,19 @@ DEPTH = 50
 """How far down each list is read, whatever k is, so that a larger k only adds passages at the end."""
 
 
-def fuse(rankings: Sequence[Sequence[Passage]], k: int, constant: int = RANK_CONSTANT) -> list[Passage]:
+def fuse(rankings: Sequence[Sequence[Passage]], k: int) -> list[Passage]:
     """The k best by summed reciprocal rank; of equal ones, that which some list ranks higher, then by id."""
     earned: dict[str, float] = {}
     best_rank: dict[str, int] = {}
     passages: dict[str, Passage] = {}
     for ranking in rankings:
-        distinct = {passage.id: passage for passage in reversed(ranking)}
-        for rank, passage_id in enumerate(dict.fromkeys(passage.id for passage in ranking), start=1):
-            earned[passage_id] = earned.get(passage_id, 0.0) + 1.0 / (constant + rank)
+        distinct: dict[str, Passage] = {}
+        for passage in ranking:
+            distinct.setdefault(passage.id, passage)
+        for rank, passage_id in enumerate(distinct, start=1):
+            earned[passage_id] = earned.get(passage_id, 0.0) + 1.0 / (RANK_CONSTANT + rank)
             best_rank[passage_id] = min(rank, best_rank.get(passage_id, rank))
-            passages.setdefault(passage_id, distinct[passage_id])
+        passages = distinct | passages
     order = sorted(earned, key=lambda found: (-earned[found], best_rank[found], found))
     return [replace(passages[found], score=earned[found]) for found in order[:k]]
 
@@ -48,6 +50,7 @@ class HybridRetriever:
         return [fuse(rankings, k) for rankings in zip(*found, strict=True)]
 
     async def close(self) -> None:
+        # So that each is closed, whatever the others raise.
         async with AsyncExitStack() as stack:
             for retriever in self._retrievers:
                 stack.push_async_callback(retriever.close)

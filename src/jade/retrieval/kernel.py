@@ -82,7 +82,8 @@ def fill_best(
     best_BK: NDArray[np.float32],
     best_rows_BK: NDArray[np.int32],
 ) -> None:
-    """Plain loops for numba to compile; inserts each better passage into the sorted best."""
+    """Plain loops for numba to compile; inserts each better passage into the sorted best. Only what is strictly better
+    moves another down, so of equal scores the earlier passage stays ahead."""
     k = best_BK.shape[1]
     scores_D = np.zeros(num_passages, np.float32)
     for query in range(len(splits_B) - 1):

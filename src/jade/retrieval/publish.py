@@ -41,6 +41,7 @@ def publish(out: Path, folder: Path, manifest: Manifest) -> Manifest:
     manifest = _with_unused_name(out, manifest)
     folder.rename(out / manifest.data)
     draft = out / f"{UNFINISHED}{MANIFEST}"
+    # On the disk before it is renamed: after a power cut the name must not stand for an empty file.
     with draft.open("w", encoding="utf-8") as file:
         file.write(manifest_text(manifest))
         file.flush()

@@ -64,6 +64,7 @@ class RemoteRetriever:
             attempt += 1
             try:
                 async with self._slots:
+                    # httpx limits the time between two pieces of an answer; this limits the whole.
                     answer = await asyncio.wait_for(self._post(body), self._timeout_seconds)
                 return self._read(answer, len(queries), k)
             except (Passing, TimeoutError, httpx.RequestError) as error:
@@ -74,7 +75,7 @@ class RemoteRetriever:
 
     async def _post(self, body: dict[str, Any]) -> bytes:
         async with self._client.stream("POST", self._url, json=body) as response:
-            try:
+            try:  # before the status is looked at: what a refusal says stands in its body
                 data = await read_answer(response, self._most_bytes)
             except NotTaken as error:
                 raise self._failed(str(error)) from None

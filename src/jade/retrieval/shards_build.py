@@ -12,7 +12,7 @@ import json
 import math
 import shutil
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
@@ -33,8 +33,6 @@ from jade.types import Passage
 
 WORK = ".unfinished-shard"
 TOKENS, LENGTHS = "tokens.npy", "lengths.npy"
-
-Counted = Callable[[int], None]
 
 
 class Pairs(NamedTuple):
@@ -69,7 +67,7 @@ class Census:
         return np.array([math.log(1 + (total - df + 0.5) / (df + 0.5)) for df in frequencies], np.float32)
 
 
-def build_shards(passages: Iterable[Passage], out: Path, size: int, counted: Counted = lambda done: None) -> ShardList:
+def build_shards(passages: Iterable[Passage], out: Path, size: int) -> ShardList:
     """Index passages in shards of `size`. Shards that are there already are replaced when all is done."""
     if size < 1:
         raise ConfigError(f"--shard-size {size}: a shard holds at least one passage")
@@ -80,7 +78,7 @@ def build_shards(passages: Iterable[Passage], out: Path, size: int, counted: Cou
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    census = take_census(passages, partial, size, counted)
+    census = take_census(passages, partial, size)
     terms = list(census.vocabulary.known())
     folders = sorted(partial.iterdir())
     for folder in folders:
@@ -92,18 +90,18 @@ def build_shards(passages: Iterable[Passage], out: Path, size: int, counted: Cou
     return shards
 
 
-def take_census(passages: Iterable[Passage], folder: Path, size: int, counted: Counted) -> Census:
+def take_census(passages: Iterable[Passage], folder: Path, size: int) -> Census:
     """Write every shard's passages and words down, and count."""
     census = Census()
     stream = iter(passages)
     for number, first in enumerate(stream):
-        write_passages(chain((first,), islice(stream, size - 1)), folder / shard_name(number), census, counted)
+        write_passages(chain((first,), islice(stream, size - 1)), folder / shard_name(number), census)
     if not census.num_passages:
         raise DocumentError("nothing to index: no passages were found")
     return census
 
 
-def write_passages(passages: Iterable[Passage], folder: Path, census: Census, counted: Counted) -> None:
+def write_passages(passages: Iterable[Passage], folder: Path, census: Census) -> None:
     """One shard's passages, and the numbers of their words."""
     work = folder / WORK
     work.mkdir(parents=True)
@@ -114,7 +112,6 @@ def write_passages(passages: Iterable[Passage], folder: Path, census: Census, co
             numbers = census.vocabulary.numbers(weighted(passage.title, passage.text))
             tokens.extend(numbers)
             lengths.append(len(numbers))
-            counted(census.num_passages + len(lengths))
     tokens_W, lengths_D = np.array(tokens, np.int32), np.array(lengths, np.int64)
     np.save(folder / TOKENS, tokens_W)
     np.save(folder / LENGTHS, lengths_D)
@@ -154,6 +151,7 @@ def write_scores(folder: Path, pairs: Pairs, lengths_D: NDArray[np.int64], censu
 def count_pairs(tokens_W: NDArray[np.int32], lengths_D: NDArray[np.int64]) -> Pairs:
     """Words and passages as one number each, sorted: the same pair stands together and is counted."""
     rows_W = np.repeat(np.arange(len(lengths_D)), lengths_D)
+    # In 64 bits: words times passages is more than 32 can hold.
     keys_N, counts_N = np.unique(tokens_W * np.int64(len(lengths_D)) + rows_W, return_counts=True)
     terms_N, rows_N = np.divmod(keys_N, len(lengths_D))
     return Pairs(terms_N, rows_N, counts_N)

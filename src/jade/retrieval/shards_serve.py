@@ -63,7 +63,7 @@ def _process(cfg: RetrievalConfig, numbers: range) -> Iterator[Connection]:
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=serve_range, args=(cfg, numbers, theirs), daemon=True)
     process.start()
-    theirs.close()
+    theirs.close()  # else this process would hold both ends, and never hear that the other has ended
     try:
         yield ours
     finally:

@@ -80,18 +80,17 @@ class PassageStore:
         return int(self._starts[-1]) == len(self._lines)
 
     def passage(self, row: int, score: float = 0.0) -> Passage:
-        fields = self._row(row)
-        return Passage(fields["id"], fields["title"], fields["text"], fields["source"], score)
+        return _passage(self._row(row), score)
 
     def as_read(self, row: int) -> Passage:
         """The passage under the id that its document gave it, before it was renamed to be unique here."""
         fields = self._row(row)
-        return Passage(fields.get("own", fields["id"]), fields["title"], fields["text"], fields["source"])
+        return _passage(fields | {"id": fields.get("own", fields["id"])})
 
     def __iter__(self) -> Iterator[Passage]:
+        # Past the cache: a walk over all passages would drop from it what searches ask for.
         for row in range(len(self)):
-            fields = self._read(row)
-            yield Passage(fields["id"], fields["title"], fields["text"], fields["source"])
+            yield _passage(self._read(row))
 
     def _read(self, row: int) -> dict[str, Any]:
         fields: dict[str, Any] = json.loads(self._lines[self._starts[row] : self._starts[row + 1]])
@@ -99,3 +98,7 @@ class PassageStore:
 
     def close(self) -> None:
         self._lines.close()
+
+
+def _passage(fields: dict[str, Any], score: float = 0.0) -> Passage:
+    return Passage(fields["id"], fields["title"], fields["text"], fields["source"], score)

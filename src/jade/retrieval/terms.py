@@ -22,7 +22,8 @@ WIDE = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Letters of scripts without spaces: each is a term."""
 TERM = re.compile(rf"[{WIDE}]|[^\W_{WIDE}]+")
 SPACED = {code: chr(code) if chr(code).isalnum() else " " for code in range(128)}
-"""The same for plain text, which nearly all is after folding: what is no letter or digit becomes a space. Faster."""
+"""For ASCII text, as nearly all text is after folding: whatever is no letter or digit becomes a space. Gives the terms
+that `TERM` would find, but faster."""
 ACCENTS = re.compile("[\u0300-\u036f]+")
 DASHES_AND_QUOTES = re.compile("[\u2000-\u206f]+")
 

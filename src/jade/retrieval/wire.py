@@ -17,7 +17,7 @@ from jade.types import Passage
 ROUTE = "/retrieve"
 
 
-def to_document(passage: Passage) -> dict[str, str]:
+def to_document(passage: Passage) -> dict[str, Any]:
     """A document that Search-R1 clients understand, with our own fields beside theirs."""
     return {
         "id": passage.id,
@@ -29,10 +29,9 @@ def to_document(passage: Passage) -> dict[str, str]:
 
 
 def to_result(passages: list[Passage], return_scores: bool) -> list[dict[str, Any]]:
-    documents = [to_document(passage) for passage in passages]
     if not return_scores:
-        return [dict(document) for document in documents]
-    return [{"document": doc, "score": found.score} for doc, found in zip(documents, passages, strict=True)]
+        return [to_document(passage) for passage in passages]
+    return [{"document": to_document(passage), "score": passage.score} for passage in passages]
 
 
 def from_result(item: Any, source: str) -> Passage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from jade.team.parse import MAX_ANSWER_WORDS, salvage_answer, visible
+from jade.team.parse import salvage_answer, short_answer, visible
 from jade.team.render import MAX_PASSAGE_WORDS, describe_outset, quote
 from jade.types import Answer, Malformed, Observation, Passage, Query
 
@@ -31,8 +31,7 @@ def parse_move(text: str, seen: Observation) -> Query | Answer | Malformed:
         return Malformed(f"nothing inside <{kind}>")
     if kind == "search":
         return Malformed("a search where none is left") if LAST_TURN in seen.notes else Query(body)
-    num_words = len(body.split())
-    return Answer(body) if num_words <= MAX_ANSWER_WORDS else Malformed(f"an answer of {num_words} words")
+    return short_answer(body)
 
 
 def salvage_move(text: str, seen: Observation) -> Answer | None:

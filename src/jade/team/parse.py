@@ -77,8 +77,11 @@ def parse_selection(text: str, seen: Observation) -> Selection | Malformed:
 
 def parse_answer(text: str, seen: Observation) -> Answer | Malformed:
     body = _inside("answer", text)
-    if isinstance(body, Malformed):
-        return body
+    return body if isinstance(body, Malformed) else short_answer(body)
+
+
+def short_answer(body: str) -> Answer | Malformed:
+    """What stands inside the tags of an answer, if it is no longer than one may be."""
     num_words = len(body.split())
     return Answer(body) if num_words <= MAX_ANSWER_WORDS else Malformed(f"an answer of {num_words} words")
 

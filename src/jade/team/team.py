@@ -173,7 +173,7 @@ def grammar_of(members: Iterable[Member]) -> Grammar:
     modules: dict[str, Module] = {}
     for member in members:
         kind = "work" if isinstance(member, ToolSpec) else member.kind
-        if kind == "split" or kind == "work" or kind == "answer":
+        if kind == "split" or kind == "work" or kind == "answer":  # spelt out for the type checker
             modules[str(member.code)] = Module(str(member.code), kind, member.after)
     return Grammar(modules)
 

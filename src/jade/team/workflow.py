@@ -44,6 +44,7 @@ class Grammar:
         if len(set(codes)) < len(codes):
             return "a module is repeated"
         if any(self.modules[code].kind == "split" for code in codes):
+            # It ends the round: what stood before it would be lost, and what stood behind it would never run.
             return None if len(codes) == 1 else "a decomposition stands alone"
         return self._complaint_about_order(codes)
 
@@ -79,8 +80,8 @@ class Grammar:
         return self.modules[workflow.modules[0]].kind == "split"
 
 
-def print_workflow(workflow: Workflow) -> str:
-    """The form in which a planner writes a workflow."""
+def print_workflow(workflow: Workflow | str) -> str:
+    """The form in which a planner writes a workflow, given itself or its codes."""
     return f"<workflow>{workflow}</workflow>"
 
 

@@ -67,6 +67,7 @@ class AdapterSet:
             raise ValueError(f"it has weights for {result.unexpected_keys[0]}, which the model lacks")
         self._layers = [layer for layer in self._model.modules() if isinstance(layer, BaseTunerLayer)]
         self._model.to(self._model.device).eval()
+        # peft switches on what it puts in; here an adapter is off until it is asked for.
         self.active = name
         self.activate(None)
 

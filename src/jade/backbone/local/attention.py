@@ -26,8 +26,9 @@ from jade.errors import BackboneFailed
 
 ATTENTION = "jade_slots"
 PIECE = 128
-"""Tokens of a request that a prefill kernel takes for one. Given whole requests it would start as many blocks for each
-as the longest might need; given pieces, hardly one for nothing. (Never one token: for that flash has another way.)"""
+"""A request is handed to a prefill kernel in pieces of so many tokens. A kernel starts as many blocks for each thing it
+is given as the longest of them may need: of whole requests most of these would have nothing to do, of pieces hardly
+any. (It must not be 1, for which flash attention takes another path.)"""
 
 
 class Layout(Protocol):

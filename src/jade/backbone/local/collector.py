@@ -1,7 +1,10 @@
-"""Python's collector beside a GPU. It stops all threads to look at every object there is: a sixth of a second with
-torch and a model loaded, once in some thousand requests, and a little of it hundreds of times in between, while the GPU
-runs out of work. So what is here when work begins it need not look at, and at what comes later it looks seldom:
-requests and traces are freed by their counts, and leave hardly any circles behind."""
+"""Python's garbage collector beside a GPU.
+
+It stops all threads to look at every object there is. With torch and a model loaded that takes a sixth of a second,
+once in some thousand requests, and a little of it hundreds of times in between, while the GPU runs out of work. So
+objects that exist when work begins are frozen: the collector no longer looks at them. At what comes later it looks
+seldom: requests and traces are freed by their reference counts, and leave hardly any cycles behind.
+"""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Norm:
-    """The root-mean-square norm, by a layer norm, which is one operation instead of six: beside its own negative a row
-    has no mean, and its variance is its mean square."""
+    """The root-mean-square norm by torch's layer norm, which is one operation instead of six. A row with its own
+    negative behind it has a mean of zero, so that its variance is its mean square."""
 
     weight_2E: Tensor
     eps: float
@@ -169,7 +169,8 @@ def in_columns(weights: Sequence[Any]) -> Tensor:
 
 @torch.no_grad()
 def in_a_row(vectors: Sequence[Any], room: int = 1) -> Tensor:
-    """These vectors in one, with room for so many of it, of which they become views (unless they are already)."""
+    """These vectors one behind the other in one tensor, of which they become views (unless they are already). With
+    `room` the whole is there so many times, and the vectors are views of the first."""
     widths = [vector.shape[0] for vector in vectors]
     first: Tensor = vectors[0].data
     held = first.untyped_storage().nbytes() // first.itemsize - first.storage_offset()

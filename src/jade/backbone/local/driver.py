@@ -60,6 +60,7 @@ class InlineDriver:
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
+        # A pump of a loop that has ended is never done, and never runs again.
         if self._pump is None or self._pump.done() or self._pump.get_loop() is not loop:
             self._pump = loop.create_task(self._run())
 
@@ -155,6 +156,7 @@ class ThreadDriver:
             jobs, updates = list(self._arrived), list(self._updates)
             self._arrived.clear()
             self._updates.clear()
+        # Without the lock: whoever hands work in meanwhile must not wait for the engine.
         if jobs:
             self._engine.submit(jobs)
         for apply, ticket in updates:

@@ -36,7 +36,8 @@ class Limits:
     prefill_tokens: int
     """Prompt tokens read between two decode steps, so that busy requests are not held up for long."""
     fewest_tokens: int
-    """A rest of those that is not worth a prefill of its own: on a GPU, few tokens take as long as some thousand."""
+    """Where no more than so many of those are left, nothing further is read before the next decode step: on a GPU a few
+    tokens take as long as some thousand."""
     steps_per_check: int
     """Decode steps between two looks at what is done; more than one keeps a GPU from waiting for the host."""
     plan: SlotPlan
@@ -190,6 +191,7 @@ class Engine:
             num_positions = max(longest.get(lane, 0), job.num_positions)
             cost = 0 if whole in reading else len(job.ids) - lane.num_cached(job)
             too_long = bool(chosen) and cost > budget
+            # A job alone is always tried, whatever memory seems to be free: else it might wait for ever.
             if too_long or ((num_active or chosen) and not lane.fits(len(chosen.get(lane, ())) + 1, num_positions)):
                 left.append(job)
                 break
@@ -280,6 +282,7 @@ class Engine:
         ends = self._runner.eos_ids
         texts = self._chat.decode_all([token_ids for _, token_ids, _ in finished])
         for (job, token_ids, logprobs), text in zip(finished, texts, strict=True):
+            # Of the sum, since one number that is not finite makes it so too.
             if not math.isfinite(sum(logprobs)):
                 self._fail(job, ArithmeticError("its logits are not finite; the weights are damaged"))
                 continue

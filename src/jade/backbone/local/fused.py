@@ -148,6 +148,7 @@ def side_by_side(parameters: Sequence[Any]) -> Tensor:
     """The parameters in one tensor, of which they become views (unless they are already)."""
     first: Tensor = parameters[0].data
     starts = itertools.accumulate((one.nbytes for one in parameters), initial=first.data_ptr())
+    # One behind the other, and in one storage: two that were allocated apart may be neighbours by chance.
     in_a_row = all(one.data_ptr() == start for one, start in zip(parameters, starts, strict=False))
     if in_a_row and len({one.untyped_storage().data_ptr() for one in parameters}) == 1:
         rows = sum(one.shape[0] for one in parameters)

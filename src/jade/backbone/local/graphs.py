@@ -56,6 +56,7 @@ class Captures(Generic[Result]):
             graph = torch.cuda.CUDAGraph()
             # A pool dies with its last graph, so it is passed on only while there is one.
             pool = self._pool if self._held else None
+            # Of this thread alone: others may go on allocating, which by default would end the capture.
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 result = work()
         self._pool = graph.pool()

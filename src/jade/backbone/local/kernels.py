@@ -115,6 +115,7 @@ def _turn_and_store(
     in_slot = tl.load(slot + token)  # a padded token has none
     to_slot = in_slot * slot_stride + place * position_stride
     to_kv = kv + to_slot + tl.where(is_value, side_stride, 0) + kv_head * D + left
+    # A query's head is never stored, and of a padded token no head is.
     stores = inside & (head >= tl.where(in_slot >= 0, H, BLOCK))
     tl.store(to_kv, turned_one, mask=stores)
     tl.store(to_kv + D // 2, turned_two, mask=stores)
@@ -173,6 +174,7 @@ def _draw_and_record(
         top_N = tl.where(here, top, top_N)
     highest = tl.max(top_N, axis=0)
     weight_N = sum_N * tl.exp(top_N - highest)
+    # In 64 bits, as in sampling.py: sums have to stay finer than the uniform number's 32 bits.
     share_N = weight_N.to(tl.float64)
     total = tl.sum(weight_N, axis=0)
     greedy = tl.min(tl.where(top_N == highest, best_N, V), axis=0)
@@ -189,6 +191,7 @@ def _draw_and_record(
     found = tl.minimum(found, tl.max(tl.where(weight > 0, column, 0), axis=0))
     found = tl.maximum(found, tl.min(tl.where(weight > 0, column, BLOCK - 1), axis=0))
     chosen = tl.where(warmth == 0.0, greedy, block * BLOCK + found)
+    # With logits that are no numbers nothing is found: what is read next must still lie inside the row.
     chosen = tl.minimum(chosen, V - 1)
     chosen_logp = tl.load(line + chosen).to(tl.float32) * sharpness - highest - tl.log(total)
     alive = tl.load(done + slot) == 0

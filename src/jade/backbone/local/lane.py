@@ -42,12 +42,13 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class SlotPlan:
-    """What a lane reserves at once, if there is memory (growing means capturing steps anew), and how old the reports
-    may be by which it learns who is done (the device works on while the host reads the last one)."""
+    """How a lane reserves memory, and when it looks at what is done."""
 
     num_slots: int
     num_positions: int
+    """Reserved at once, if there is memory: growing later means capturing steps anew."""
     reports_behind: int
+    """Reports that may be left unread for now: the device works on while the host reads the one before them."""
 
 
 class Lane:
@@ -112,7 +113,7 @@ class Lane:
             ]
             self._runner.prefill(self.slots, admitted, self._allowed(jobs))
             self._advance(placed, 1)
-        except BaseException:
+        except BaseException:  # the slots may have been told of their requests already
             self._idle(placed)
             raise
         self.jobs.update(placed)
@@ -165,6 +166,7 @@ class Lane:
         # By numpy: every operation of torch lets go of the interpreter's lock, and must wait to get it back.
         done_S, count_S, token_SM, logp_SM = report.arrays()
         done = [slot for slot in done_S.nonzero()[0].tolist() if slot in jobs]
+        # Since the report was made jobs may have moved to other slots, or have been cancelled.
         here = {job: slot for slot, job in self.jobs.items()} if done else {}
         rows = [slot for slot in done if jobs[slot] in here or jobs[slot] in self._leaving]
         if not rows:
@@ -261,6 +263,7 @@ class Lane:
     def _keep_prefixes(self, placed: dict[int, Job]) -> None:
         for slot, job in placed.items():
             if self.lacks_prefix(job):
+                # The last tokens of it may have merged with the beginning of this user's text.
                 length = common_length(self._chat.fixed_prefix(job.prompt.system), job.ids)
                 kv = self.slots.kv[:, :, slot, :length].clone()
                 self._prefixes[job.prompt.system] = Prefix(job.ids[:length], kv, job.row[: WORD * length])

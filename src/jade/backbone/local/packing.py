@@ -8,7 +8,7 @@ N = tokens in the row, C = pieces of at most `PIECE` tokens, B = requests that r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,13 +168,11 @@ def request_bucket(num_requests: int) -> int:
 
 def spans_of(admitted: Sequence[Admission]) -> list[Span]:
     """Where the prompts that are read stand in the row."""
-    return list(_spans(admitted))
-
-
-def _spans(admitted: Sequence[Admission]) -> Iterator[Span]:
+    spans: list[Span] = []
     start = 0
     for one in admitted:
         if one.twin is None:
             stop = start + one.num_tokens - one.num_cached
-            yield Span(one.slot, start, stop, one.num_cached)
+            spans.append(Span(one.slot, start, stop, one.num_cached))
             start = stop
+    return spans

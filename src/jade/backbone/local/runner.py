@@ -170,6 +170,7 @@ class Runner:
         if self._fused and self._fused.draw_and_record and drawn_at_once:
             return self._fused.draw_and_record(logits_BV, row_B, slots, self._eos)
         logits_BV = logits_BV.float()
+        # Everything from here on is of fixed shapes and without a branch on values: it may be captured as a graph.
         if allowed_BV is not None:
             logits_BV = logits_BV.masked_fill(~allowed_BV, -torch.inf)
         step_B, alive_B = slots.num_sampled[row_B], ~slots.done[row_B]

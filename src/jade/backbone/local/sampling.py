@@ -83,6 +83,7 @@ def invert_cdf(weight_BV: Tensor, uniform_B: Tensor) -> Tensor:
 def keep_nucleus(prob_BV: Tensor, top_p_B: Tensor) -> Tensor:
     """Zero all but the smallest set of likeliest tokens that together reach top_p (never empty)."""
     sorted_BV, order_BV = prob_BV.sort(dim=-1, descending=True, stable=True)
+    # What stands before a token, without itself: so the first is always kept.
     before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV
     kept_BV = sorted_BV * (before_BV < top_p_B[:, None])
     return torch.zeros_like(prob_BV).scatter_(1, order_BV, kept_BV)

@@ -109,8 +109,11 @@ class Slots:
         return values * self._dtype.itemsize <= MEMORY_SHARE * free_memory(self._device)
 
     def copy(self, copies: Sequence[Copy]) -> None:
-        """Give the first keys and values of slots to others; no slot is both. Together, since each operation costs the
-        host more than copying costs a GPU: a few positions too many, which nobody reads before they are written."""
+        """Give the first keys and values of some slots to others; no slot is both a source and a target.
+
+        Copies of about the same length are made by one operation, as long as the longest: an operation costs the host
+        more than the copying costs a GPU. What is copied too much nobody reads before it is overwritten.
+        """
         held = _in_words(self.kv)
         for part in _alike(copies, COPIED_AT_ONCE // (self.kv[:, :, 0, 0].numel() * self.kv.itemsize)):
             sources, targets, lengths = zip(*part, strict=True)
@@ -142,6 +145,7 @@ class Slots:
         """How the first slots stand after the work that has been asked for so far."""
         fields = (self.done, self.num_sampled, self.token, self.logp)
         done, counts, tokens, logps = (field[:num_slots].to("cpu", non_blocking=True, copy=True) for field in fields)
+        # The copies are only asked for here: the event passes when they have been made.
         ready = torch.cuda.Event() if self.kv.is_cuda else None
         if ready:
             ready.record()

@@ -1,9 +1,10 @@
 """Torch's threads on a CPU: how long they stay awake between two operations. To be imported before torch is.
 
 GNU's OpenMP lets them wait awake for many milliseconds. On a busy machine that is time stolen from the thread they wait
-for (six times slower, measured); half a millisecond outlasts the pauses of decoding as well. But where more threads are
-kept than there are processors, they fall asleep at once, and waking them for every operation costs more than the work
-they take over: and every thread that ever computed keeps threads of its own. So what is done once is done in passing.
+for (six times slower, measured). Half a millisecond is enough to outlast the pauses of decoding, and is what is set
+here. But where more threads are kept than there are processors, they fall asleep at once whatever is set, and waking
+them for every operation costs more than the work they take over. Every thread that ever computed keeps threads of its
+own: so what is done only once is done by `in_passing`, in a thread that ends.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ class Page:
         if isinstance(piece, str):
             self._add_text(unescape(piece).replace(SOFT_HYPHEN, ""))
         elif self._hidden_depth:
+            # Only tags of the hidden element's own kind are counted: others inside it may never be closed.
             self._hidden_depth += (-1 if piece.closes else 1) * (piece.name == self._hidden_in)
         elif piece.name in HIDDEN:
             self._hidden_in, self._hidden_depth = piece.name, 0 if piece.closes else 1

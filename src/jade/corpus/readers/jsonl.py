@@ -80,6 +80,7 @@ def _title_and_text(row: dict[str, Any]) -> tuple[str, str]:
     if isinstance(contents := row.get("contents"), str):
         contents = whole(contents)
         first, line_end, rest = contents.partition("\n")
+        # A first line with nothing below it is the text itself, and not a title without a text.
         heading, below = (first.strip().strip('"'), rest) if line_end and rest.strip() else ("", first)
         return (title, contents) if title.strip() and title.strip().strip('"') != heading else (heading, below)
     raise NotReadable('has neither "contents" nor "text"')

@@ -32,7 +32,7 @@ def pieces_of(markup: str) -> Iterator[Tag | str]:
     while (place := markup.find("<", place)) >= 0:
         name = NAME.match(markup, place)
         end = _tag_end(markup, name.end(), finder) if name else _skipped_end(markup, place, finder)
-        if end is None:
+        if end is None:  # a `<` that opens nothing is text
             place += 1
             continue
         yield markup[text_from:place]

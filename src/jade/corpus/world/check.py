@@ -135,7 +135,7 @@ def _looked_up(question: Question, evidence: Evidence) -> list[Value]:
 
 def _extreme(best: Callable[[Sequence[int]], int]) -> Callable[[Question, list[Value]], str]:
     def answer(question: Question, values: list[Value]) -> str:
-        ranks = [value.rank or 0 for value in values]
+        ranks = _ranks(values)
         winners = [fact[0] for fact, rank in zip(question.metadata["facts"], ranks, strict=True) if rank == best(ranks)]
         return " and ".join(winners)
 

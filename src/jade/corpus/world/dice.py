@@ -40,6 +40,7 @@ class Dice:
 
     def sample(self, items: Sequence[T], count: int) -> list[T]:
         """`count` different positions, in the order drawn; `count` is small beside `items` or equal to it."""
+        # Drawing until enough of them differ takes ever longer the fewer are left.
         if count * 3 >= len(items):
             return self.shuffled(items)[:count]
         positions: dict[int, None] = {}

@@ -44,6 +44,7 @@ def draw_claim(lore: Lore, dice: Dice) -> Draft | None:
     true = dice.chance(0.5)
     fact = items[0]
     claimed = fact.value.text if true else dice.pick(lore.values[relation.id])
+    # A value that was drawn to be wrong may be the right one after all; and nothing is claimed of a thing itself.
     if (claimed == fact.value.text) != true or claimed == fact.subject:
         return None
     value = in_text(relation.id, lore.holders[relation.id, claimed][0].value)

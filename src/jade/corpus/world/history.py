@@ -183,6 +183,7 @@ def _person(part: Part, person: Entity) -> None:
 
 def _study(part: Part, person: Entity, birth: int) -> None:
     """At a university that was there in time, and not the one the person leads."""
+    # A few draws and not a search: some people did not study, those born early more often.
     for _ in range(6 if part.members["university"] else 0):
         university = part.any("university")
         founded = part.facts[university.name, "university.founded"].rank or 0

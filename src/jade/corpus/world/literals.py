@@ -53,6 +53,7 @@ def threshold(unit: str, ranks: Sequence[int], below: int) -> tuple[str, int] | 
     """
     scale = DATES_OF_YEAR if unit == "date" else 1
     step = _step(unit, ranks)
+    # Where nothing lies below, or nothing above, any round number a little beyond the end will do.
     low = ranks[below - 1] // scale if below else ranks[0] // scale - 4 * step
     high = ranks[below] // scale if below < len(ranks) else ranks[-1] // scale + 4 * step
     middle = (low + high) // 2 // step * step

@@ -32,6 +32,7 @@ class Namer:
             stem = self._coin(kind)
             sound = stem.lower()
             pieces = _pieces(sound)
+            # Both ways round: this stem inside nothing older, and no older stem inside this one.
             if sound in self._inside or not self._stems.isdisjoint(pieces) or _unfit(sound):
                 continue
             self._stems.add(sound)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from jade.corpus.world.dice import Dice
+from jade.corpus.world.forms import in_text
 from jade.corpus.world.literals import with_article
 from jade.corpus.world.model import Entity, Fact, Lore, Page
 from jade.corpus.world.wording import Kind, Sentence, kinds
@@ -21,7 +22,7 @@ FEWEST_LINES = 2
 def write_page(entity: Entity, lore: Lore, country: str, dice: Dice) -> Page:
     kind = kinds()[entity.kind]
     facts = {fact.relation.partition(".")[2]: fact for fact in lore.about[entity.name].values()}
-    values = {**_values(kind, facts, lore), "country": country, "name": kind.article + entity.name}
+    values = {**_values(facts), "country": country, "name": kind.article + entity.name}
     told: list[str] = []
     previous: Sentence | None = None
     for sentence in _choose(kind, facts, dice):
@@ -52,13 +53,9 @@ def _choose(kind: Kind, facts: Mapping[str, Fact], dice: Dice) -> list[Sentence]
     return [lead, *body]
 
 
-def _values(kind: Kind, facts: Mapping[str, Fact], lore: Lore) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for name, fact in facts.items():
-        target = kind.relations[name].object
-        values[name] = (kinds()[target].article if target else "") + fact.value.text
-        values[f"an_{name}"] = with_article(fact.value.text)
-    return values
+def _values(facts: Mapping[str, Fact]) -> dict[str, str]:
+    plain = {name: in_text(fact.relation, fact.value) for name, fact in facts.items()}
+    return plain | {f"an_{name}": with_article(fact.value.text) for name, fact in facts.items()}
 
 
 def _pronoun_is_clear(entity: Entity, previous: Sentence, lore: Lore, facts: Mapping[str, Fact]) -> bool:

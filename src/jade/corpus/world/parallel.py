@@ -36,6 +36,7 @@ def draw_count_same(lore: Lore, dice: Dice) -> Draft | None:
     value, size = dice.pick(values), dice.pick((3, 3, 4))
     alike = lore.holders[relation.id, value]
     number = min(dice.between(0, size), len(alike))
+    # Twice as many as can be needed: some of those drawn have the value too, and are left out.
     others = [fact for fact in draw_items(lore, dice, relation, size * 2) or [] if fact.value.text != value]
     if len(others) < size - number:
         return None

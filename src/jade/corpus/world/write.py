@@ -73,6 +73,7 @@ def _claim(out: Path) -> None:
     """Make the folder ours, and clear what an interrupted run left."""
     check_place(out)
     out.mkdir(parents=True, exist_ok=True)
+    # Said before anything else is written: a run that is killed now has left a world, and not a stranger's folder.
     if not is_world(out):
         _replace(out / MANIFEST, {"format": FORMAT, "complete": False})
     for leftover in (NEW, OLD):
@@ -90,6 +91,7 @@ def _write_files(world: World, folder: Path) -> None:
 
 def _move_in(out: Path) -> None:
     (out / OLD).mkdir()
+    # A folder cannot be renamed over one that holds files: the old pages step aside first.
     if (out / PAGES).exists():
         os.replace(out / PAGES, out / OLD / PAGES)
     for ready in sorted((out / NEW).iterdir()):

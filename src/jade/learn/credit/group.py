@@ -23,7 +23,7 @@ def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -
     advantages = []
     for transition in experience.transitions:
         mean, deviation = baselines[transition.group]
-        centred = transition.reward.outcome - transition.reward.cost - mean
+        centred = transition.reward.team - mean
         if cfg.group_std:
             centred /= max(deviation, SMALLEST_DEVIATION)
         advantages.append(centred + transition.reward.format)
@@ -42,6 +42,5 @@ def team_rewards(experience: Experience) -> dict[str, dict[str, float]]:
     """Reward by trace, by group: a trace counts once in the baseline, however many steps it took."""
     earned: dict[str, dict[str, float]] = {}
     for transition in experience.transitions:
-        reward = transition.reward.outcome - transition.reward.cost
-        earned.setdefault(transition.group, {})[transition.trace] = reward
+        earned.setdefault(transition.group, {})[transition.trace] = transition.reward.team
     return earned

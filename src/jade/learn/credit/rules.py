@@ -37,9 +37,10 @@ def assign_credit(
 ) -> Credit:
     """Advantages by the chosen rule, normalised as asked, and the returns the critic is fitted to.
 
-    Where the advantage is all that a call would teach, `rows` leaves out those that `skip_even` speaks of; what is
-    left is normalised without them. A call of a role with an entropy bonus always teaches that. `rule` is the chosen
-    one where it has been found already: a file is run anew whenever it is looked for.
+    `rows` names the transitions to learn from. With `skip_even`, questions whose rollouts all earned the same are left
+    out, and what is left is normalised without them; but only if `nothing_else_teaches`, such as a critic, and not
+    the calls of `bonus_roles`, which learn from their entropy bonus. `rule` is the chosen rule where the caller has
+    found it before: a file is run anew whenever it is looked for.
     """
     credit = (rule or find_rule(cfg.rule))(experience, values, cfg)
     if cfg.rule not in RULES:

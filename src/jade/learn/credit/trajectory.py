@@ -33,5 +33,4 @@ def _rows_by_trace(experience: Experience) -> list[list[int]]:
 
 def _rewards(experience: Experience, row: int, *, is_last: bool) -> Floats:
     reward = experience.transitions[row].reward
-    team = reward.outcome - reward.cost if is_last else 0.0
-    return on_last(reward.format + team, len(experience.transitions[row].action_ids))
+    return on_last(reward.format + (reward.team if is_last else 0.0), len(experience.transitions[row].action_ids))

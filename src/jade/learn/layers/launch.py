@@ -4,11 +4,13 @@ Triton looks at every argument of every launch anew, in Python, to find the comp
 driver about every pointer: 20 microseconds or more, thousands of times an update. Here compiled forms are kept by what
 they were compiled for, and a launch that meets one goes straight to the driver.
 
-What a form is compiled for are the device, the constants, the widths of tensors, whether each begins at a multiple of
-16 bytes, and the kinds of numbers. Triton would also look whether a whole number is 1 or a multiple of 16: a kernel has
-to forbid that of each (`do_not_specialize`), or all its launches are ordinary ones. So are those by the interpreter, by
-a Triton whose way of launching is not known here, of numbers that need more than 32 bits, and while someone watches
-launches.
+A form is compiled for the device, the constants, the types of the tensors, whether each of them begins at a multiple
+of 16 bytes, and the kinds of the numbers. Triton would also look whether a whole number is 1 or a multiple of 16: a
+kernel has to forbid that for each of its numbers (`do_not_specialize`).
+
+Everything else is launched in Triton's ordinary way: kernels that do not forbid it, the interpreter's, those of a
+Triton whose way of launching is not known here, numbers that need more than 32 bits, and all launches while someone
+watches them.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class Layers(torch.autograd.Function):
             x_QH, delta_QH, fed = layer.feed(x_QH, delta_QH)
             if keeps:
                 ctx.kept.append((layer, seen, fed))
-            del seen, fed  # who only looks on goes on without them
+            del seen, fed  # without a way back nothing holds on to them
         assert delta_QH is not None, "there are layers"
         return (x_QH + delta_QH).index_select(0, place_N)
 

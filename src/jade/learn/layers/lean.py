@@ -189,6 +189,7 @@ def _is_plain_attention(module: Any) -> bool:
     device = module.o_proj.weight.device
     batch = make_batch([_Probe((1, 2), (3,)), _Probe((1,), (2,))], (0, 1)).to(device)
     width = module.q_proj.in_features
+    # Two calls in one row, so that a layer which does not heed their bounds is found out.
     hidden_1TH = torch.linspace(-1, 1, 5 * width, device=device).view(5, width).sin()[None]
     angle_1TD = torch.linspace(0, 3, 5 * module.head_dim // 2, device=device).view(1, 5, -1).repeat(1, 1, 2)
     turn, packing = (angle_1TD.cos(), angle_1TD.sin()), Packing.of(batch)

@@ -66,7 +66,7 @@ def token_likelihood(
     fuse: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """log pi(target) and the entropy of pi at each token. A temperature may be one for all, or a column N1."""
-    if isinstance(temperature, Tensor):
+    if isinstance(temperature, Tensor):  # one for all as a column too: slices of tokens take their rows of it
         temperature = temperature.detach().expand(len(hidden_NH), 1)
     passes: Passes = FORMULAS
     if fuse and has_kernels(hidden_NH.device):

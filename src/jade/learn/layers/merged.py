@@ -186,7 +186,7 @@ class LowRank:
 class Merged:
     """A stack's weights as they are now, layer by layer, and what was learned of them so far."""
 
-    def __init__(self, stack: Stack, dtype: torch.dtype, *, held: bool = False) -> None:
+    def __init__(self, stack: Stack, dtype: torch.dtype, *, held: bool) -> None:
         self.held = held
         """Whether others are still to learn, so that nothing goes back to the parameters yet."""
         self._stack = stack

@@ -95,10 +95,13 @@ def plan_tiles(
     return Tiles(calls_CI, group, choice, forward_PI, to_queries_PI, to_keys_PI, shared)
 
 
-def calls_of(bounds: tuple[int, ...], whole_bounds: tuple[int, ...], asked: Spans | None = None) -> NDArray[np.int64]:
-    """Of each call where its queries start and how many they are, the same of its keys, the first of these that no
-    other call sees, how many come before the first query's own, and where in the row its first key's token would stand,
-    were it the call's own: the others follow it, and those that are its own do stand there."""
+def calls_of(bounds: tuple[int, ...], whole_bounds: tuple[int, ...], asked: Spans | None) -> NDArray[np.int64]:
+    """What there is to know of each call, in seven numbers.
+
+    Where its queries start and how many they are; where its keys start and how many they are; the first of the keys
+    that no other call sees; how many keys come before the one of the first query's own token; and the place in the row
+    that its first key's token would have if it were the call's own: counted from there, its own keys do stand there.
+    """
     starts = np.array([bounds, whole_bounds])
     num_added_C, num_keys_C = np.diff(starts)
     before_C, after_C = _shared(bounds, whole_bounds)

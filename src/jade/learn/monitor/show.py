@@ -77,13 +77,13 @@ class Lines:
         self._console.print(escape(text), soft_wrap=True, highlight=False)
 
 
-class LiveTable:
+class LiveTable(Lines):
     """The last iterations as a table that stays in place, with the columns that the terminal has room for; measurements
-    and alarms scroll above it."""
+    and alarms are lines that scroll above it."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(console)
         self._rows: deque[dict[str, str]] = deque(maxlen=ROWS)
-        self._lines = Lines(console)
         self._live = Live(console=console, auto_refresh=False)
 
     def __enter__(self) -> LiveTable:
@@ -100,15 +100,6 @@ class LiveTable:
         counted, speed = speed_of(figures)
         self._rows.append(row | {counted: f"{speed:,.0f}", "left": time_left(number, total, figures)})
         self._live.update(self._table(), refresh=True)
-
-    def dev(self, number: int, figures: Mapping[str, float]) -> None:
-        self._lines.dev(number, figures)
-
-    def alarm(self, number: int, alarm: Alarm, back_to: int, scale: float) -> None:
-        self._lines.alarm(number, alarm, back_to, scale)
-
-    def remark(self, number: int, text: str) -> None:
-        self._lines.remark(number, text)
 
     def _table(self) -> Table:
         columns = choose_columns(self._rows, self._live.console.width)

@@ -139,6 +139,7 @@ class _Answers:
 
     def _send(self, number: int, is_whole: bool, answer: Any, error: Exception | None) -> None:
         known = error is None or isinstance(error, JadeError)
+        # Errors of libraries may not survive the way through a pipe; their words do.
         plain = error if known else BackboneFailed(f"the rollouts failed: {type(error).__name__}: {error}")
         try:
             self._pipe.send((number, is_whole, answer, plain))

@@ -86,6 +86,7 @@ class Line:
                 self._loop.call_soon_threadsafe(self._give_up)
 
     def _hand_over(self, number: int, is_whole: bool, answer: Any, error: Exception | None) -> None:
+        # Whoever was cancelled is not waiting any more; the other process may not have heard of it yet.
         waiting, on_part = self._open.get(number, (None, ignore))
         if waiting is None or waiting.done():
             return
@@ -116,7 +117,7 @@ async def open_line(config: Config) -> AsyncIterator[Line]:
     process = processes.Process(target=live, args=(config, Path.cwd(), theirs), name="jade-rollouts", daemon=True)
     with _told(FIRST), _undisturbed():
         process.start()
-    theirs.close()
+    theirs.close()  # else this process would hold both ends, and never hear that the other has ended
     line = Line(ours, process)
     try:
         yield line
@@ -134,8 +135,8 @@ def _see_off(process: BaseProcess) -> None:
 
 
 def stand_back() -> None:
-    """The other's kernels are short and many, and each waits behind those of an update that are long: let them go
-    first. To be said before this process has touched a GPU; whoever has said otherwise is left in the right."""
+    """Ask MPS to let the samplers' kernels go first: they are short and many, and each would wait behind the long ones
+    of an update. To be called before this process has touched a GPU. A priority that the user has set is kept."""
     os.environ.setdefault(PRIORITY, SECOND)
 
 

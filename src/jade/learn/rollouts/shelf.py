@@ -83,7 +83,7 @@ class Shelf:
         """Made when it is known how large, and kept: a new file would have to find all its pages again, which takes
         longer than to copy what is in them."""
         if self.flat_N is None or len(self.flat_N) != size:
-            self._told.clear()
+            self._told.clear()  # what the readers have open is not this any more
             if self.device.type == "cpu":
                 reserve(self._file, size * self.dtype.itemsize)
                 self.flat_N = map_file(self._file, size, self.dtype)

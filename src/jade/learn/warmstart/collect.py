@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -67,9 +67,7 @@ def _own_traces(config: Config, held_out: Sequence[Question]) -> list[Trace]:
     return [trace for trace in traces if trace.question.key in clean]
 
 
-async def collect(
-    config: Config, course: Course, retriever: Retriever, progress: Callable[[int], None] = lambda done: None
-) -> list[Example]:
+async def collect(config: Config, course: Course, retriever: Retriever) -> list[Example]:
     """All examples of a course, for the roles that get any; the order depends on the course alone."""
     crew = Crew(course.team, Cast(ScriptedBackbone(str)), retriever, config.budget, config.sampling, config.retrieval.k)
     lessons = [
@@ -93,13 +91,12 @@ async def collect(
                 plans=plans,
                 shown=_shown(config, place, retriever),
             )
-            progress(place + 1)
 
     try:
         async with asyncio.TaskGroup() as workers:
             for _ in range(min(CONCURRENCY, len(lessons))):
                 workers.create_task(work_through())
-    except BaseExceptionGroup as group:
+    except BaseExceptionGroup as group:  # one complaint is what its user can mend
         raise group.exceptions[0] from None
     own = best_examples(course.own_traces, course.team, config.warmstart.min_outcome)
     return distinct(_of_roles([*(example for each in taught for example in each), *own], config.warmstart.roles))

@@ -25,6 +25,7 @@ from jade.reward.outcome import price
 from jade.team.crew import Cast, Crew
 from jade.team.dialogue import SEARCHER
 from jade.team.team import Team
+from jade.team.workflow import print_workflow
 from jade.types import Effort, Generation, Observation, Prompt, Role, Sampling
 
 PLAINEST = "R,AG"
@@ -53,13 +54,16 @@ def watch(team: Team) -> WatchedTeam:
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """What the planner is taught: which questions to split (none if all stay in `one_round`), and how often it is shown
-    another plan than that."""
+    """What the planner is taught, as `warmstart.plan_by`, `other_plans` and `split_gain` say it."""
 
     by_hops: bool = False
+    """Split every question of several hops, also one whose own words find the answer."""
     one_round: bool = False
+    """Teach it to split nothing; the lesson itself still goes on by the gold plan, for the executors."""
     others: float = 0.0
+    """How often it is shown another plan than the one to teach."""
     split_gain: float = 1.0
+    """What a split is taken to gain in F1."""
 
 
 GOLD_PLANS = Plans()
@@ -107,13 +111,13 @@ class Oracle:
         split = self._lesson.kind
         may_split = self._is_root(seen) and split in seen.legal and self._may_pay(seen)
         if may_split and not await self._is_found_at_once(seen):
-            return _written(split)
+            return print_workflow(split)
         weights = {plan: weight for plan, weight in SOLVING.items() if plan in seen.legal}
         if not weights:
             return None
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question))
         share = np.array(list(weights.values())) / sum(weights.values())
-        return _written(str(draw.choice(list(weights), p=share)))
+        return print_workflow(str(draw.choice(list(weights), p=share)))
 
     def _may_pay(self, seen: Observation) -> bool:
         """Whether the question is one to split; not where that costs more than a split is said to gain."""
@@ -123,8 +127,8 @@ class Oracle:
 
     def _varied(self, gold: str, seen: Observation) -> str:
         """The gold plan or, as often as asked for, another one; the lesson itself goes on by the gold plan."""
-        taught = _written(PLAINEST) if self._plans.one_round and PLAINEST in seen.legal else gold
-        others = [text for plan in TRIED if plan in seen.legal and (text := _written(plan)) != taught]
+        taught = print_workflow(PLAINEST) if self._plans.one_round and PLAINEST in seen.legal else gold
+        others = [text for plan in TRIED if plan in seen.legal and (text := print_workflow(plan)) != taught]
         draw = np.random.default_rng(derive_seed(self._seed, self._lesson.question.id, seen.question, "other"))
         return str(draw.choice(others)) if others and draw.random() < self._plans.others else taught
 
@@ -230,10 +234,6 @@ async def teach(
     if lost is not None:
         raise RetrievalFailed(f"a search of the warm start failed ({lost.error})")
     return oracle.examples
-
-
-def _written(plan: str) -> str:
-    return f"<workflow>{plan}</workflow>"
 
 
 def _one_line(text: str) -> str:
