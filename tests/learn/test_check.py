@@ -279,16 +279,20 @@ def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) ->
         claim(make_config(tiny_model, {"learn": {"iterations": 99, "ppo": {"clip": 0.3}}}), tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("changed", ["prompts/planner.md", "mine.py", "roles.py"])
+@pytest.mark.parametrize("changed", ["prompts/planner.md", "mine.py", "roles.py", "worth.py"])
 def test_a_resumed_run_reads_what_it_began_with(
     tiny_model: Path, tmp_path: Path, changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its config names the same files; what stands in them may be something else by now."""
     (tmp_path / "prompts").mkdir()
-    for name in ("prompts/planner.md", "mine.py", "roles.py"):
+    for name in ("prompts/planner.md", "mine.py", "roles.py", "worth.py"):
         (tmp_path / name).write_text("one")
-    team = {"prompts": tmp_path / "prompts", "extensions": [str(tmp_path / "roles.py")]}
-    config = make_config(tiny_model, {"team": team, "learn": {"credit": {"rule": f"{tmp_path}/mine.py:rule"}}})
+    settings = {
+        "team": {"prompts": tmp_path / "prompts", "extensions": [str(tmp_path / "roles.py")]},
+        "learn": {"credit": {"rule": f"{tmp_path}/mine.py:rule"}},
+        "reward": {"outcome": f"{tmp_path}/worth.py:worth"},
+    }
+    config = make_config(tiny_model, settings)
     folder = tmp_path / "run"
     claim(config, folder, resume=False)
     (tmp_path / changed).write_text("other")

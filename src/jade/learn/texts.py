@@ -62,5 +62,8 @@ def _texts(config: Config) -> Iterator[Path]:
     """Files alone: a module's name stands for an installed package, whose versions are another matter."""
     if config.team.prompts is not None:
         yield from sorted(config.team.prompts.glob("*.md"))
-    named = (*config.team.extensions, config.learn.credit.rule.rpartition(":")[0])
+    named = (
+        *config.team.extensions,
+        *(own.rpartition(":")[0] for own in (config.learn.credit.rule, config.reward.outcome)),
+    )
     yield from (path for name in named if name.endswith(".py") and (path := Path(name)).is_file())
