@@ -264,6 +264,8 @@ class Trace:
     effort: Effort | None = None
     supported: bool = False
     """Whether a cited passage holds the answer (for yes/no: whether anything is cited at all)."""
+    outcome: float | None = None
+    """What the answer is worth, where it was measured otherwise than by F1 (`reward.outcome`)."""
     schema: int = TRACE_SCHEMA
 
 

@@ -71,10 +71,12 @@ def test_what_the_agent_loop_reads_is_found_from_any_folder(
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "answerer.md").write_text("Answer in one word.")
     (tmp_path / "roles.py").write_text("def register(team):\n    pass\n")
-    own = ("team.prompts=prompts", "team.extensions=['roles.py']")
-    team = load_config(export(tiny_model, settings, tmp_path, *own) / "config.toml").team
-    assert team.prompts == tmp_path / "prompts"
-    assert team.extensions == (str(tmp_path / "roles.py"),)
+    (tmp_path / "mine.py").write_text("def worth(traces):\n    return [1.0 for trace in traces]\n")
+    own = ("team.prompts=prompts", "team.extensions=['roles.py']", "reward.outcome=mine.py:worth")
+    config = load_config(export(tiny_model, settings, tmp_path, *own) / "config.toml")
+    assert config.team.prompts == tmp_path / "prompts"
+    assert config.team.extensions == (str(tmp_path / "roles.py"),)
+    assert config.reward.outcome == f"{tmp_path}/mine.py:worth"
 
 
 def test_questions_survive_the_way_to_verl(tiny_model: Path, settings: dict[str, Any], tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 from evaluate_builders import make_crew
 from typer.testing import CliRunner
 
+from jade.backbone.fingerprint import fingerprint_weights
 from jade.cli.main import app
-from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
+from jade.evaluate.fingerprint import fingerprint_texts, installed_versions
 from jade.evaluate.meter import Meter, metered
+from jade.retrieval.fingerprint import fingerprint_index
 from jade.types import Prompt, Sampling
 
 

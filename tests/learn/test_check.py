@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from jade.learn.checkpoint import FILES, Checkpoints
 from jade.learn.open import claim, differences, say_if_new
 from jade.learn.questions import QuestionStream, read_question_file
 from jade.learn.warmstart.collect import plan_course
+from jade.retrieval.build import build_index
+from jade.types import Passage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fact_checker.py"
 
@@ -279,16 +283,20 @@ def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) ->
         claim(make_config(tiny_model, {"learn": {"iterations": 99, "ppo": {"clip": 0.3}}}), tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("changed", ["prompts/planner.md", "mine.py", "roles.py"])
+@pytest.mark.parametrize("changed", ["prompts/planner.md", "mine.py", "roles.py", "worth.py"])
 def test_a_resumed_run_reads_what_it_began_with(
     tiny_model: Path, tmp_path: Path, changed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its config names the same files; what stands in them may be something else by now."""
     (tmp_path / "prompts").mkdir()
-    for name in ("prompts/planner.md", "mine.py", "roles.py"):
+    for name in ("prompts/planner.md", "mine.py", "roles.py", "worth.py"):
         (tmp_path / name).write_text("one")
-    team = {"prompts": tmp_path / "prompts", "extensions": [str(tmp_path / "roles.py")]}
-    config = make_config(tiny_model, {"team": team, "learn": {"credit": {"rule": f"{tmp_path}/mine.py:rule"}}})
+    settings = {
+        "team": {"prompts": tmp_path / "prompts", "extensions": [str(tmp_path / "roles.py")]},
+        "learn": {"credit": {"rule": f"{tmp_path}/mine.py:rule"}},
+        "reward": {"outcome": f"{tmp_path}/worth.py:worth"},
+    }
+    config = make_config(tiny_model, settings)
     folder = tmp_path / "run"
     claim(config, folder, resume=False)
     (tmp_path / changed).write_text("other")
@@ -304,6 +312,65 @@ def test_a_resumed_run_reads_what_it_began_with(
         (folder / "texts.json").write_text(damaged)
         with pytest.raises(ConfigError, match=r"texts\.json: is not what was written there"):
             claim(config, folder, resume=True)
+
+
+def begun(config: Config, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has learned something already."""
+    claim(config, folder, resume=False)
+    monkeypatch.setattr(Checkpoints, "all", lambda self: [folder])
+    claim(config, folder, resume=True)
+
+
+def test_a_resumed_run_asks_the_questions_it_began_with(
+    sound: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.model_validate(sound)
+    begun(config, tmp_path / "run", monkeypatch)
+    for name in ("train.jsonl", "dev.jsonl"):
+        before = (tmp_path / name).read_bytes()
+        write_questions(tmp_path / name, "Who wrote Persuasion?")
+        with pytest.raises(ConfigError, match=rf"{name}: is not what it was when the run in .* began"):
+            claim(config, tmp_path / "run", resume=True)
+        (tmp_path / name).write_bytes(before)
+    claim(config, tmp_path / "run", resume=True)
+
+
+def test_a_resumed_run_stands_on_the_weights_it_began_with(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter over other weights than it was trained over says nothing sensible."""
+    model = shutil.copytree(tiny_model, tmp_path / "model")
+    begun(make_config(model), tmp_path / "run", monkeypatch)
+    with (model / "model.safetensors").open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        file.write(b"else")
+    with pytest.raises(ConfigError, match="model: is not what it was when the run in"):
+        claim(make_config(model), tmp_path / "run", resume=True)
+
+
+def test_a_resumed_run_searches_what_it_began_with(
+    sound: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "own-index"
+
+    def make_index(text: str) -> None:
+        build_index(place, {"one": text}, lambda name: [[Passage("one", "Emma", text)]], settings={}, fresh=True)
+
+    make_index("Emma was written by Jane Austen.")
+    config = Config.model_validate(sound | {"retrieval": {"index": str(place)}})
+    begun(config, tmp_path / "run", monkeypatch)
+    make_index("Emma was written by somebody else.")
+    with pytest.raises(ConfigError, match="own-index: is not what it was when the run in"):
+        claim(config, tmp_path / "run", resume=True)
+
+
+def test_a_run_that_noted_its_texts_alone_goes_on(
+    sound: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Config.model_validate(sound)
+    begun(config, tmp_path / "run", monkeypatch)
+    (tmp_path / "run" / "texts.json").write_text("{}")
+    claim(config, tmp_path / "run", resume=True)
 
 
 def test_examples_that_were_made_with_other_roles_are_not_taught(tiny_model: Path, tmp_path: Path) -> None:

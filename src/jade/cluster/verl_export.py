@@ -267,8 +267,8 @@ def _check_settings(config: Config) -> None:
 
 
 def _absolute(config: Config) -> Config:
-    """With an index, prompts and roles of one's own that are found from any folder."""
-    index, team = config.retrieval.index, config.team
+    """With an index, prompts, roles and a measure of one's own that are found from any folder."""
+    index, team, reward = config.retrieval.index, config.team, config.reward
     if not is_url(index):
         index = str(Path(index).resolve())
     prompts = None if team.prompts is None else team.prompts.resolve()
@@ -276,9 +276,16 @@ def _absolute(config: Config) -> Config:
     return config.model_copy(
         update={
             "retrieval": config.retrieval.model_copy(update={"index": index}),
+            "reward": reward.model_copy(update={"outcome": _absolute_function(reward.outcome)}),
             "team": team.model_copy(update={"prompts": prompts, "extensions": extensions}),
         }
     )
+
+
+def _absolute_function(name: str) -> str:
+    """`file.py:function` from any folder; whatever else has a name keeps it."""
+    file, separator, function = name.rpartition(":")
+    return f"{Path(file).resolve()}{separator}{function}" if file.endswith(".py") else name
 
 
 def _yaml(settings: Mapping[str, Any], depth: int = 0) -> Iterator[str]:

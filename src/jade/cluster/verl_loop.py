@@ -10,7 +10,7 @@ lost. `StepOutput` keeps a reward that nobody else writes to, and hands that one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,7 @@ from jade.engine.effort import effort_of
 from jade.engine.seeds import derive_seed
 from jade.engine.solve import solve
 from jade.errors import BackboneFailed, ConfigError
+from jade.learn.measure import PUBLISHED, Measure, ask, find_measure
 from jade.learn.train import draw_effort
 from jade.learn.transitions import flatten, of_roles
 from jade.retrieval.base import Retriever
@@ -88,6 +89,9 @@ class JadeAgentLoop(AgentLoopBase):  # type: ignore[misc]
             seed=derive_seed(config.seed, "rollout", step, place, sample),
             effort=effort_of(config.reward) if info["measured"] else draw_effort(config, step, place, sample),
         )
+        if self.desk.measure is not None:
+            [worth] = await ask([trace], self.desk.measure)
+            trace = replace(trace, outcome=worth)
         return outputs_of(trace, config) or [blank_output(trace, config, self.tokenizer.eos_token_id)]
 
     def _limits(self) -> Limits:
@@ -102,6 +106,8 @@ class Desk:
     config: Config
     team: Team
     retriever: Retriever
+    measure: Measure | None
+    """What answers are worth where that is not F1."""
 
     def crew(self, backbone: VerlBackbone, sampling_params: Mapping[str, Any]) -> Crew:
         sampling = SamplingConfig(
@@ -115,7 +121,9 @@ class Desk:
 def open_desk(jade_config: str) -> Desk:
     """Opened once in a process: verl makes a new agent loop for every question."""
     config = load_config(Path(jade_config))
-    return Desk(config, build_team(config.team), open_retriever(config.retrieval))
+    own = config.reward.outcome
+    measure = None if own == PUBLISHED else find_measure(own)
+    return Desk(config, build_team(config.team), open_retriever(config.retrieval), measure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,10 @@ def _effort(value: Any) -> Any:
 
 
 class RewardConfig(Section):
+    outcome: str = "f1"
+    """What training takes an answer to be worth: f1 (exact match where the answer is yes or no), exact_match, accuracy
+    (whether it holds a gold answer), or a function of one's own as `package.module:function` or `file.py:function`,
+    from traces to a number for each. `jade eval` reports the same scores whatever stands here."""
     alpha: float = Field(0.0, ge=0.0)
     """Price of turns: alpha * min(rounds, 3) / 3."""
     beta: float = Field(0.0, ge=0.0)

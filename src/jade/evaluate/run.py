@@ -15,13 +15,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from jade.backbone.fingerprint import fingerprint_weights
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
 from jade.engine.hold import locked
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
-from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
+from jade.evaluate.fingerprint import fingerprint_texts, installed_versions
 from jade.evaluate.indexed import check_index
 from jade.evaluate.meter import Meter, metered
 from jade.evaluate.methods import Method, Solver, configure, find_method
@@ -29,6 +30,7 @@ from jade.evaluate.record import Record, record_of
 from jade.evaluate.store import Cell, CellFiles, Timing, open_run
 from jade.evaluate.variants import with_variant
 from jade.retrieval.base import Retriever
+from jade.retrieval.fingerprint import fingerprint_index
 from jade.team.crew import Cast, Crew, open_cast, open_crew
 from jade.team.team import build_team
 from jade.types import Passage, Question, Trace

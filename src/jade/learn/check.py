@@ -17,6 +17,7 @@ from jade.config import Config
 from jade.engine.probe import probe_index
 from jade.errors import ConfigError, IndexUnusable, WeightsMissing
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
+from jade.learn.measure import find_measure
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
@@ -212,6 +213,7 @@ def _named(field: str) -> Iterator[None]:
 def _check_credit(config: Config) -> None:
     learn = config.learn
     find_rule(learn.credit.rule)
+    find_measure(config.reward.outcome)
     rule = learn.credit.rule
     if rule in AMONG_ROLLOUTS and learn.rollouts < 2:
         raise ConfigError(f"learn.rollouts: {rule} credit compares rollouts and needs at least 2, not {learn.rollouts}")

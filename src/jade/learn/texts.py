@@ -1,7 +1,9 @@
-"""What a run reads beside its config: prompts, roles and a credit rule of one's own.
+"""What a run reads beside its config: prompts, roles and functions of one's own, questions, an index, weights to begin
+with.
 
 A config names files, and files change. A run that goes on with other prompts than it began with is another run, and
-nothing in its settings would tell.
+nothing in its settings would tell. Adapters that go on over other weights than they were trained over say nothing
+sensible any more.
 """
 
 from __future__ import annotations
@@ -10,21 +12,23 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from jade.backbone.fingerprint import fingerprint_weights
 from jade.backbone.weights import file_sha256
 from jade.config import Config
 from jade.errors import ConfigError
+from jade.retrieval.fingerprint import fingerprint_index
 
 TEXTS = "texts.json"
 """Only a run has it in its folder."""
 
 
 def check_texts(config: Config, folder: Path, *, anew: bool) -> None:
-    """Note what the texts of a run are when it begins, or begins anew; refuse to go on with one of which they are no
-    longer so."""
-    found = {str(path): _checksum(path) for path in _texts(config)}
+    """Note what a run reads when it begins, or begins anew; refuse to go on with one where that is something else."""
+    material = _material(config)
+    found = {str(path): _checksum(path) for path in _texts(config)} | material
     noted = folder / TEXTS
     if noted.is_file() and not anew:
-        was = _read(noted)
+        was = material | _read(noted)  # texts alone were noted once
         changed = sorted(name for name in was.keys() | found.keys() if was.get(name) != found.get(name))
         if changed:
             raise ConfigError(
@@ -62,5 +66,19 @@ def _texts(config: Config) -> Iterator[Path]:
     """Files alone: a module's name stands for an installed package, whose versions are another matter."""
     if config.team.prompts is not None:
         yield from sorted(config.team.prompts.glob("*.md"))
-    named = (*config.team.extensions, config.learn.credit.rule.rpartition(":")[0])
+    named = (
+        *config.team.extensions,
+        *(own.rpartition(":")[0] for own in (config.learn.credit.rule, config.reward.outcome)),
+    )
     yield from (path for name in named if name.endswith(".py") and (path := Path(name)).is_file())
+
+
+def _material(config: Config) -> dict[str, str]:
+    """Checksums of question files, the index and weights, by their paths. What a server or a hub has is not known."""
+    learn, own = config.learn, [config.backbone, *config.roles.values()]
+    files = (path for path in (*learn.questions, *learn.dev) if path.is_file())
+    names = [*(each.model for each in own), *(str(each.adapter) for each in own if each.adapter is not None)]
+    weights = {name: fingerprint_weights(name) for name in names}
+    index = config.retrieval.index
+    found = {str(path): _checksum(path) for path in files} | weights | {index: fingerprint_index(index)}
+    return {name: checksum for name, checksum in found.items() if checksum != name}

@@ -26,6 +26,7 @@ from jade.learn.checkpoint import Checkpoints, Progress
 from jade.learn.deadline import Deadline
 from jade.learn.guard import Alarm, Guard
 from jade.learn.learner import Learner
+from jade.learn.measure import PUBLISHED, find_measure, measured
 from jade.learn.monitor import known
 from jade.learn.monitor.busy import Watch
 from jade.learn.monitor.figures import reward_figures, rollout_figures
@@ -92,6 +93,8 @@ class Run:
         learn = self.cfg.learn
         sampling = SamplingConfig(temperature=learn.temperature, role_temperature=learn.role_temperature)
         self.crew = replace(self.crew, sampling=sampling)
+        self._worth = find_measure(self.cfg.reward.outcome)
+        """Loaded once, as a rule of one's own is."""
         self._saved: Progress | None = None
         self._watch = Watch.on(self.learner.policy.device)
         self._ahead = Ahead()
@@ -197,8 +200,13 @@ class Run:
         started = time.perf_counter()
         questions = self.stream.draw(iteration, self.cfg.learn.questions_per_iteration)
         jobs = make_jobs(questions, self.cfg, iteration)
-        traces = await work(jobs, self.crew, concurrency=self.cfg.learn.concurrency)
+        traces = await self._work(jobs, self.crew)
         return Rollouts(traces, time.perf_counter() - started, lag)
+
+    async def _work(self, jobs: Sequence[Job], crew: Crew | Troupe) -> list[Trace]:
+        """The traces of some jobs, and what their answers are worth where that is not F1."""
+        traces = await work(jobs, crew, concurrency=self.cfg.learn.concurrency)
+        return traces if self.cfg.reward.outcome == PUBLISHED else await measured(traces, self._worth)
 
     def _begin_ahead(self, iteration: int, deadline: Deadline) -> None:
         if self._may_begin(iteration) and deadline.has_time():
@@ -228,8 +236,7 @@ class Run:
             return
         effort, seed = effort_of(self.cfg.reward), derive_seed(self.cfg.seed, "dev")
         jobs = [Job(question, seed, effort) for question in self.dev]
-        measured = replace(self.crew, sampling=self.cfg.sampling)
-        traces = await work(jobs, measured, concurrency=self.cfg.learn.concurrency)
+        traces = await self._work(jobs, replace(self.crew, sampling=self.cfg.sampling))
         figures = rollout_figures(traces, self.cfg.reward)
         self.journal.write("dev", self.progress.iteration, figures)
         self.spectator.dev(self.progress.iteration, figures)
@@ -266,8 +273,8 @@ class Run:
             self._remark("silence", text)
 
     def _remark_on_known_questions(self) -> None:
-        """Once, after the first few iterations."""
-        if not is_first() or self.progress.iteration != known.FIRST:
+        """Once, after the first few iterations. How far apart is far is known for F1 alone."""
+        if not is_first() or self.progress.iteration != known.FIRST or self.cfg.reward.outcome != PUBLISHED:
             return
         rows, dev = (last_of_each(read_journal(self.folder, kind)) for kind in ("iteration", "dev"))
         said = any(row["event"] == "known" for row in read_journal(self.folder, "mind"))

@@ -35,9 +35,12 @@ def assign_rewards(trace: Trace, cfg: RewardConfig) -> dict[str, Reward]:
 
 
 def outcome(trace: Trace) -> float:
-    """F1 of the final answer; exact match where the gold answer is yes or no; 0 when the question failed."""
+    """F1 of the final answer; exact match where the gold answer is yes or no; what it was measured to be worth where
+    that was done otherwise (`reward.outcome`); 0 when the question failed."""
     if trace.error is not None:
         return 0.0
+    if trace.outcome is not None:
+        return trace.outcome
     return score_of(trace.answer, trace.question.answers)
 
 

@@ -18,7 +18,7 @@ from jade.learn.credit.group import group
 from jade.learn.credit.shared import shared
 from jade.learn.credit.trajectory import trajectory
 from jade.learn.transitions import Experience
-from jade.outside import load_module
+from jade.outside import load_function
 
 RULES: dict[str, Rule] = {"trajectory": trajectory, "shared": shared, "group": group, "branch": branch}
 AMONG_ROLLOUTS = ("group", "branch")
@@ -67,17 +67,7 @@ def _normalised(experience: Experience, credit: Credit, rows: Sequence[int], cfg
 
 def find_rule(name: str) -> Rule:
     """A shipped rule, or one's own as `package.module:function` or `file.py:function`."""
-    if name in RULES:
-        return RULES[name]
-    where, separator, function = name.rpartition(":")
-    if not separator:
-        raise ConfigError(f"learn.credit.rule: {name!r} is none of {', '.join(RULES)} and not package.module:function")
-    try:
-        rule: Rule = getattr(load_module(where), function)
-    except Exception as error:
-        raise ConfigError(f"learn.credit.rule: {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not callable(rule):
-        raise ConfigError(f"learn.credit.rule: {name!r} is no function but {rule!r}")
+    rule: Rule = RULES.get(name) or load_function("learn.credit.rule", name, RULES)
     return rule
 
 
