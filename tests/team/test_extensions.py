@@ -53,11 +53,12 @@ CHECKER = dedent('''
 
 
 @pytest.fixture(autouse=True)
-def forget_modules() -> Iterator[None]:
-    before = set(sys.modules)
+def forget_modules(tmp_path: Path) -> Iterator[None]:
+    """Those of this test only: a library that happens to be imported here first, as numpy, can be loaded only once."""
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):
+        if str(tmp_path) in str(vars(module).get("__file__")):
+            del sys.modules[name]
 
 
 def write_module(folder: Path, name: str, text: str = CHECKER) -> Path:
