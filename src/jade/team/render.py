@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from jade.received import whole
 from jade.types import Observation, Passage
 
 Describe = Callable[[Observation, tuple[str, ...] | None], str]
@@ -24,7 +25,7 @@ _MARKER = re.compile(rf"<(?=[|｜]|</SYS>>|/?(?:{_IN_ANGLES})>)|[|｜](?=[>\]])|
 @lru_cache(maxsize=16384)
 def quote(text: str, max_words: int | None = None) -> str:
     """Foreign text on one line, without anything a chat template would take for its own."""
-    words = _MARKER.sub(r"\g<0> ", text).split()
+    words = _MARKER.sub(r"\g<0> ", whole(text)).split()
     kept = words if max_words is None or len(words) <= max_words else [*words[:max_words], "…"]
     return " ".join(kept)
 
