@@ -109,6 +109,15 @@ def test_a_long_passage_is_cut_and_says_so() -> None:
     assert title == f"Document0 ({'long ' * MAX_PASSAGE_WORDS}…"
 
 
+def test_a_passage_of_one_endless_word_is_cut_too() -> None:
+    """A page may hold a picture, packed as letters: no model would take the prompt, and its question had no answer."""
+    seen = Observation("Who?", passages=(Passage("1", "Emma", "A novel. " + "x" * 1_000_000),))
+    text = describe(seen).splitlines()[0]
+    assert text.startswith("Document0 (Emma): A novel. xxx")
+    assert text.endswith("x …")
+    assert len(text) < 6000
+
+
 def test_a_passage_of_just_the_length_is_kept_whole() -> None:
     text = " ".join(["word"] * MAX_PASSAGE_WORDS)
     assert quote(text, MAX_PASSAGE_WORDS) == text
