@@ -17,6 +17,7 @@ UNPACKED = {"Accept-Encoding": "identity"}
 MOST_BYTES = 64_000_000
 _ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters but tab and line feed, and those that turn the direction of writing."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 PACKINGS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
 
 
@@ -45,3 +46,8 @@ def whole(text: str) -> str:
 def inert(text: str) -> str:
     """The text without anything that a terminal would act on."""
     return _ORDERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def without_password(text: str) -> str:
+    """The text with every address in it as others may see it: without name and password."""
+    return _CREDENTIALS.sub("", text)
