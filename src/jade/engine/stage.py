@@ -33,6 +33,9 @@ from jade.types import (
     Workflow,
 )
 
+FAILURES = (Exception, asyncio.CancelledError, SystemExit)
+"""What ends a step and not the run: a tool of somebody's own may even call `sys.exit`, as parsers of arguments do."""
+
 
 class Stage:
     """The steps of one question, as they are taken."""
@@ -60,7 +63,7 @@ class Stage:
         try:
             generation = await self._generate(spec, id_, seen, self.ledger_of(node))
             action = _checked(spec.code, spec.parse(generation.text, seen))
-        except (Exception, asyncio.CancelledError) as raised:
+        except FAILURES as raised:
             error = self._explain(raised)
         applied, complaint = self._settle(spec, action, generation, seen)
         error, seconds = error or complaint, time.perf_counter() - started
@@ -82,7 +85,7 @@ class Stage:
                 self.ledger_of(node).count_search()
             try:
                 note, found = await self._bring(tool, memory)
-            except (Exception, asyncio.CancelledError) as raised:
+            except FAILURES as raised:
                 error = self._explain(raised)
         seen = Observation(memory.query or memory.question)
         seconds = time.perf_counter() - started

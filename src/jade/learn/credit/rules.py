@@ -73,7 +73,7 @@ def find_rule(name: str) -> Rule:
         raise ConfigError(f"learn.credit.rule: {name!r} is none of {', '.join(RULES)} and not package.module:function")
     try:
         rule: Rule = getattr(load_module(where), function)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"learn.credit.rule: {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(rule):
         raise ConfigError(f"learn.credit.rule: {name!r} is no function but {rule!r}")
