@@ -178,7 +178,7 @@ def test_a_bad_file_is_named_with_its_setting(tmp_path: Path) -> None:
     assert [line.removeprefix(f"{path}: ").split(":")[0] for line in lines] == ["budget.rounds", "budget.depht"]
 
 
-@pytest.mark.parametrize("content", [b"not = = toml", b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"not = = toml", b"\xff\xfe", b"a = " + b"[" * 100_000, b"a = " + b"9" * 5000])
 def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "jade.toml"
     path.write_bytes(content)

@@ -26,7 +26,7 @@ def load_function(setting: str, name: str, shipped: Iterable[str]) -> Callable[.
         raise ConfigError(f"{setting}: {name!r} is none of {', '.join(shipped)} and not package.module:function")
     try:
         found = getattr(load_module(where), function)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{setting}: {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise ConfigError(f"{setting}: {name!r} is no function but {found!r}")

@@ -1,4 +1,4 @@
-"""What a server sends, read no further than a bound.
+"""What others send: read no further than a bound, and fit to be written down and shown.
 
 Answers are asked for unpacked, and taken as they came: a small packed piece may hold more than fits into memory before
 anything could be counted.
@@ -6,6 +6,7 @@ anything could be counted.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 UNPACKED = {"Accept-Encoding": "identity"}
 """The header that asks for it."""
 MOST_BYTES = 64_000_000
+_ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters but tab and line feed, and those that turn the direction of writing."""
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*@")
 PACKINGS = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd"})
 
 
@@ -37,3 +41,13 @@ async def read_answer(response: httpx.Response, most_bytes: int = MOST_BYTES) ->
 def whole(text: str) -> str:
     """JSON can spell half of a character, which nothing after it could write down; a `?` in its place."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def inert(text: str) -> str:
+    """The text without anything that a terminal would act on."""
+    return _ORDERS.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def without_password(text: str) -> str:
+    """The text with every address in it as others may see it: without name and password."""
+    return _CREDENTIALS.sub("", text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,34 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
     base = LocalBackbone(make_model(hidden_size=96), TOKENIZER, device="cpu")
     with pytest.raises(WeightsMissing, match="does not fit the model"):
         base.with_adapter(write_adapter(tmp_path / "P", 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"init_lora_weights": "pissa_niter_4"}, "'pissa_niter_4' changes the base model"),
+        ({"init_lora_weights": "olora"}, "'olora' changes the base model"),
+        ({"megatron_config": {"a": 1}, "megatron_core": "evil"}, "megatron_config names code to import"),
+        ({"peft_type": "XLORA", "adapters": {"a": "elsewhere"}}, "peft_type is 'XLORA'; only LORA is supported"),
+    ],
+)
+def test_an_adapter_that_does_more_than_add_is_refused(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+    """Over a base that other roles share: they spoke with weights that this one had changed."""
+    path = write_adapter(tmp_path / "P", 0) / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    base = LocalBackbone(make_model(), TOKENIZER, device="cpu")
+    with pytest.raises(WeightsMissing, match=complaint):
+        base.with_adapter(tmp_path / "P")
+
+
+def test_an_adapters_settings_that_are_none_are_one_line(tmp_path: Path) -> None:
+    (write_adapter(tmp_path / "P", 0) / "adapter_config.json").write_text("[" * 100_000)
+    with pytest.raises(WeightsMissing, match=r"adapter_config\.json cannot be read"):
+        LocalBackbone(make_model(), TOKENIZER, device="cpu").with_adapter(tmp_path / "P")
+
+
+def test_an_end_of_turn_that_is_no_number_is_one_line() -> None:
+    model = make_model()
+    model.generation_config.eos_token_id = "</s>"
+    with pytest.raises(WeightsMissing, match="eos_token_id is '</s>'; it must be the number of a token"):
+        LocalBackbone(model, TOKENIZER, device="cpu")

@@ -232,6 +232,28 @@ def test_a_folder_whose_weights_are_damaged_is_one_error(tmp_path: Path) -> None
         load_model(tmp_path, torch.float32)
 
 
+@pytest.mark.parametrize("shard", ["evil.bin", "../other/model.safetensors", "/other/model.safetensors", 7])
+def test_a_list_of_shards_cannot_name_a_pickle_or_a_file_elsewhere(tmp_path: Path, shard: object) -> None:
+    make_model().save_pretrained(tmp_path)
+    listed = {"metadata": {}, "weight_map": {"lm_head.weight": "model.safetensors", "model.norm.weight": shard}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(listed))
+    with pytest.raises(WeightsMissing, match=r"index\.json names .*, which is no \*\.safetensors file of its folder"):
+        resolve_weights(str(tmp_path))
+    (tmp_path / "model.safetensors.index.json").write_text("[]")
+    with pytest.raises(WeightsMissing, match=r"index\.json is no list of shards"):
+        resolve_weights(str(tmp_path))
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["at the top", "inside a part"])
+def test_an_attention_that_is_code_on_a_hub_is_never_fetched(tmp_path: Path, inside: bool) -> None:
+    make_model().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    named = {"_attn_implementation": "evil/kernel"}
+    (tmp_path / "config.json").write_text(json.dumps(config | ({"text_config": named} if inside else named)))
+    with pytest.raises(WeightsMissing, match="_attn_implementation names code on a hub, which is never run"):
+        resolve_weights(str(tmp_path))
+
+
 def test_code_that_comes_with_a_model_is_never_run(tmp_path: Path) -> None:
     make_model().save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)

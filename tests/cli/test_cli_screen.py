@@ -22,7 +22,8 @@ from cli_runs import jade, jade_process, start
 from rich.console import Console
 
 from jade.engine.events import NodeOpened, NodeSolved, StepBegan, StepEnded
-from jade.screen.terminal import inert, stoppable
+from jade.received import inert
+from jade.screen.terminal import stoppable
 from jade.screen.tree import LiveTree
 from jade.types import Answer, Generation, Node, Observation, Step
 from patience import PATIENCE_SECONDS, until

@@ -113,6 +113,14 @@ async def test_a_raising_parser_is_recorded_and_its_fallback_runs(code: str) -> 
     assert trace.error is None
 
 
+async def test_a_parser_that_ends_the_program_ends_its_step_alone() -> None:
+    """As argparse does with what it cannot read; the run ended there, without a word and with success."""
+    broken = replace(OURS.role("AG"), parse=raising(SystemExit(0)))
+    trace = await solve(ROOT_QUESTION, crew(team=team_with(broken)))
+    assert {step.error for step in trace.steps} == {None, "SystemExit: 0"}
+    assert trace.answer
+
+
 @pytest.mark.parametrize("code", ["P", "QDP", "QR", "DS", "AG", "AS"])
 async def test_a_raising_fallback_is_recorded_too(code: str) -> None:
     broken = replace(OURS.role(code), parse=lambda text, seen: Malformed("no"), fallback=raising(OSError("odd")))

@@ -8,6 +8,7 @@ import shutil
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,6 +90,16 @@ def test_a_report_that_was_interrupted_is_written_again(run: Path, tmp_path: Pat
     assert not (tmp_path / "report.md").exists()
     write_report(read_arms([str(run)]), tmp_path, resamples=100)
     assert (tmp_path / "report.md").read_text().startswith("# 3 methods")
+
+
+def test_a_password_in_a_models_address_stands_in_no_report(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"backbone": {"model": "https://alice:s3cret@models.example/v1#a-model"}}
+    run = write_answers(tmp_path / "run", {"nq": ["Ada", "Ada Lovelace"]}, **settings)
+    write_report(read_arms([str(run)]), tmp_path / "report", resamples=100)
+    for page in ("report.md", "report.html"):
+        text = (tmp_path / "report" / page).read_text()
+        assert "models.example/v1" in text
+        assert "s3cret" not in text
 
 
 def test_half_a_character_in_an_answer_does_not_cost_the_report(tmp_path: Path) -> None:

@@ -270,6 +270,7 @@ def test_an_unknown_rule_is_refused_by_the_name_of_its_field(name: str) -> None:
         ("rule = 3", "is no function but 3"),
         ("def (", "cannot be loaded: SyntaxError"),
         ("rule = undefined", "cannot be loaded: NameError"),
+        ("raise SystemExit(0)", "cannot be loaded: SystemExit"),
     ],
 )
 def test_a_rule_that_cannot_be_called_is_refused_before_any_rollout(tmp_path: Path, text: str, why: str) -> None:

@@ -143,9 +143,9 @@ def test_a_line_that_was_cut_off_in_writing_is_passed_over(tmp_path: Path) -> No
         assert [row["iteration"] for row in read_journal(tmp_path)] == [1]
 
 
-def test_a_failure_that_said_something_with_an_odd_line_end_does_not_end_the_journal(tmp_path: Path) -> None:
+def test_a_failure_that_said_something_odd_does_not_end_the_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
-    journal.write("guard", 1, {"detail": "the server said: one\u2028two\x85three"})
+    journal.write("guard", 1, {"detail": "the server said: one\u2028two\x85three, half a character \ud800"})
     journal.write("iteration", 2, {"reward": 0.5})
     assert [row["kind"] for row in read_journal(tmp_path)] == ["guard", "iteration"]
 
@@ -351,12 +351,14 @@ def test_lines_say_what_happened_and_markup_in_it_stays_text() -> None:
         spectator.iteration(3, 10, FIGURES | PLANS | {"seconds": 30.0, "tokens/P": 600.0})
         spectator.dev(3, FIGURES)
         spectator.alarm(4, Alarm("kl", "[red]far[/red]"), 2, 0.5)
+        spectator.alarm(4, Alarm("failures", "HTTP 500 (\x1b]0;owned\x07)"), 2, 0.5)
         spectator.remark(5, "[red]DS[/red] is quiet")
         spectator.iteration(6, 10, FIGURES | PLANS | {"seconds": 30.0, "approx_kl": -2e-9})
     text = out.getvalue()
     figures = "reward 0.250 outcome 0.500 rounds 2.000 retrievals 1.000 malformed 0.100 approx_kl 0.010"
     assert f"3/10 {figures} QDS 60% R,AG 40% 20 trained tokens/s 3:30 left" in text
     assert "4 guard: kl: [red]far[/red]; back to 2, step size times 0.5" in text
+    assert "4 guard: failures: HTTP 500 (\ufffd]0;owned\ufffd); back to 2" in text
     assert "5 mind: [red]DS[/red] is quiet" in text
     assert "approx_kl 0.000" in text
 

@@ -133,18 +133,19 @@ def test_passages_that_do_not_match_the_count_are_damage(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "content", "said"),
     [
-        ("passages.starts.npy", "its passages cannot be opened"),
-        ("bm25/indptr.csc.index.npy", "its bm25 part cannot be opened"),
-        ("bm25/vocab.index.json", "its bm25 part cannot be opened"),
+        ("passages.starts.npy", b"xx", "its passages cannot be opened"),
+        ("bm25/indptr.csc.index.npy", b"xx", "its bm25 part cannot be opened"),
+        ("bm25/vocab.index.json", b"xx", "its bm25 part cannot be opened"),
+        ("bm25/vocab.index.json", b"[]", "its bm25 part cannot be opened"),
     ],
 )
 def test_damage_that_the_size_does_not_show_is_still_one_line(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes, said: str
 ) -> None:
     path = folder / read_manifest(folder).data / name
-    path.write_bytes(b"x" * path.stat().st_size)
+    path.write_bytes(content.ljust(path.stat().st_size))
     monkeypatch.setattr("jade.retrieval.manifest.SMALL_BYTES", 0)  # as if the file were large
     with pytest.raises(IndexUnusable, match=f"is damaged: {said}"):
         open_retriever(RetrievalConfig(index=str(folder)))

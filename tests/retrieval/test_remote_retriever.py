@@ -143,6 +143,17 @@ async def test_a_packed_answer_is_not_unpacked() -> None:
         assert "its answer is packed, which it was asked not to do" in await failure(url)
 
 
+async def test_a_password_in_the_url_stands_in_no_passage_and_no_complaint() -> None:
+    """Both end in traces, and the passage's source under every answer."""
+    with misbehaving(answer([{"contents": "x"}]), (422, b"no")) as (url, _):
+        secret = url.replace("://", "://alice:s3cret@")
+        ((passage,),) = await ask(secret)
+        assert passage.source == f"{url}/retrieve"
+        with pytest.raises(RetrievalFailed) as caught:
+            await ask(secret)
+    assert "s3cret" not in str(caught.value)
+
+
 async def test_half_a_character_is_made_whole() -> None:
     with misbehaving((200, rb'{"result": [[{"id": "\ud800", "title": "T\ud800", "text": "x\udfff"}]]}')) as (url, _):
         (((passage,),),) = (await ask(url),)

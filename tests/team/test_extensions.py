@@ -148,6 +148,8 @@ def test_a_new_role_without_an_instruction_is_named(tmp_path: Path) -> None:
         ("def (", "cannot be loaded: SyntaxError"),
         ("import nothing_of_the_kind", "cannot be loaded: ModuleNotFoundError"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
+        ("import sys; sys.exit(0)", "cannot be loaded: SystemExit: 0"),
+        ("def register(team): raise SystemExit(0)", r"register\(team\) failed: SystemExit"),
         ("def register(): ...", r"register\(team\) failed: TypeError"),
         ("def register(team): team.ad()", r"register\(team\) failed: AttributeError"),
     ],

@@ -97,11 +97,25 @@ def test_ordinary_text_is_quoted_as_it_is() -> None:
     assert quote(text) == text
 
 
+def test_half_a_character_is_made_whole() -> None:
+    """No tokenizer reads it, and a call with it in one passage of many failed."""
+    assert quote("caf\u00e9 \ud800 \U0001f642") == "caf\u00e9 ? \U0001f642"
+
+
 def test_a_long_passage_is_cut_and_says_so() -> None:
     seen = Observation("Who?", passages=(Passage("1", "long " * 500, "word " * 500),))
     title, text = describe(seen).splitlines()[0].split("): ")
     assert text == "word " * MAX_PASSAGE_WORDS + "…"
     assert title == f"Document0 ({'long ' * MAX_PASSAGE_WORDS}…"
+
+
+def test_a_passage_of_one_endless_word_is_cut_too() -> None:
+    """A page may hold a picture, packed as letters: no model would take the prompt, and its question had no answer."""
+    seen = Observation("Who?", passages=(Passage("1", "Emma", "A novel. " + "x" * 1_000_000),))
+    text = describe(seen).splitlines()[0]
+    assert text.startswith("Document0 (Emma): A novel. xxx")
+    assert text.endswith("x …")
+    assert len(text) < 6000
 
 
 def test_a_passage_of_just_the_length_is_kept_whole() -> None:

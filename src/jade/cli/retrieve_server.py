@@ -44,11 +44,13 @@ def command(
 
 
 async def _serve(retriever: Retriever, config: Config, sock: socket) -> None:
+    from jade.received import without_password
     from jade.retrieval.server import make_app
     from jade.serve.listen import listen
 
     chosen = config.retrieval
-    app = make_app(retriever, k=chosen.k, about={"index": chosen.index, "kind": chosen.kind}, serve=config.serve)
+    about = {"index": without_password(chosen.index), "kind": chosen.kind}
+    app = make_app(retriever, k=chosen.k, about=about, serve=config.serve)
     try:
         await listen(app, config.serve, _say, sock)
     finally:

@@ -48,7 +48,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, brackets without end
         raise ConfigError(f"config {path} is not TOML: {error}") from None
 
 
@@ -77,7 +77,7 @@ def _value(text: str, as_text: bool) -> Any:
     """
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return text if as_text and not isinstance(value, str) else value
 

@@ -17,6 +17,9 @@ from jade.team.roles import Memory, RoleSpec, ToolSpec
 from jade.team.workflow import print_workflow
 from jade.types import Action, Generation, Malformed, Node, Note, Observation, Passage, Question, Sampling, Step
 
+FAILURES = (Exception, asyncio.CancelledError, SystemExit)
+"""What ends a step and not the run: a tool of somebody's own may even call `sys.exit`, as parsers of arguments do."""
+
 
 class Stage:
     """The steps of one question, as they are taken."""
@@ -45,7 +48,7 @@ class Stage:
             generation = await self._generate(spec, id_, seen, self.ledger_of(node))
             action = _checked(spec.code, spec.parse(generation.text, seen))
         # A backbone may cancel work of its own; `_explain` tells that from somebody who cancels us.
-        except (Exception, asyncio.CancelledError) as raised:
+        except FAILURES as raised:
             error = self._explain(raised)
         applied, complaint = self._settle(spec, action, generation, seen)
         error, seconds = error or complaint, time.perf_counter() - started
@@ -67,7 +70,7 @@ class Stage:
                 self.ledger_of(node).count_search()
             try:
                 note, found = await self._bring(tool, memory)
-            except (Exception, asyncio.CancelledError) as raised:
+            except FAILURES as raised:
                 error = self._explain(raised)
         seen = Observation(memory.query or memory.question)
         seconds = time.perf_counter() - started

@@ -26,6 +26,7 @@ from jade.evaluate.tables import (
     selection_table,
     workflow_table,
 )
+from jade.received import without_password
 
 DEFAULT_BASELINE = "vanilla-rag"
 DEFAULT_FOCUS = "jade"
@@ -105,7 +106,7 @@ def _change(board: Board, text: str) -> Change:
 
 
 def _facts(board: Board, doubt: Doubt) -> Iterator[tuple[str, str]]:
-    facts = {folder: _run_facts(run) for folder, run in board.runs.items()}
+    facts = {folder: list(map(without_password, _run_facts(run))) for folder, run in board.runs.items()}
     shared = [fact for fact in next(iter(facts.values())) if all(fact in each for each in facts.values())]
     for folder, each in facts.items():
         own = each if len(facts) == 1 else [fact for fact in each if fact not in shared]

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from jade.backbone.local.backbone import load_model, pick_device
 from jade.backbone.local.quiet import peft_hushed
-from jade.backbone.weights import resolve_weights
+from jade.backbone.weights import check_adapter, resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
-from jade.errors import ConfigError
+from jade.errors import ConfigError, WeightsMissing
 from jade.learn.batches import Batch
 from jade.learn.layers import attention
 from jade.learn.layers.attention import Packing
@@ -195,8 +195,10 @@ def _with_new_adapter(model: Any, cfg: PolicyConfig) -> Any:
 def _with_adapter(model: Any, adapter: Path, cfg: PolicyConfig) -> Any:
     from peft import PeftModel
 
-    if not (adapter / "adapter_config.json").is_file():
-        raise ConfigError(f"backbone.adapter: {adapter} is not an adapter folder (no adapter_config.json)")
+    try:
+        check_adapter(adapter)
+    except WeightsMissing as error:
+        raise ConfigError(f"backbone.adapter: {error}") from None
     with peft_hushed():
         adapted = PeftModel.from_pretrained(model, str(adapter), is_trainable=cfg.adapt == "lora")
     # An adapter froze what it was put on; merged into all weights it is where their own training begins.

@@ -54,7 +54,7 @@ def open_bm25(index: Index, settings: dict[str, Any], threads: int = 0) -> Bm25S
         raise IndexUnusable(f"index {index.folder} counts words in another way than this JADE; build it with --fresh")
     try:
         return Bm25Searcher(index.data / BM25, index.passages, threads)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, AttributeError, RecursionError) as error:
         raise damaged(index.folder, f"its bm25 part cannot be opened ({error})") from None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from jade.errors import ConfigError, RetrievalFailed
-from jade.received import MOST_BYTES, UNPACKED, NotTaken, read_answer, whole
+from jade.received import MOST_BYTES, UNPACKED, NotTaken, read_answer, whole, without_password
 from jade.retrieval.wire import ROUTE, from_result
 from jade.types import Passage
 
@@ -43,6 +43,7 @@ class RemoteRetriever:
         most_bytes: int = MOST_BYTES,
     ) -> None:
         self._url = endpoint(url)
+        self._shown = without_password(self._url)
         self._timeout_seconds = timeout_seconds
         self._tries = retries + 1
         self._wait_seconds = wait_seconds
@@ -90,7 +91,7 @@ class RemoteRetriever:
             result = json.loads(answer)["result"]
             if not isinstance(result, list) or len(result) != num_queries:
                 raise ValueError(f"it did not answer {num_queries} queries with as many lists")
-            return [[from_result(item, self._url) for item in found][:k] for found in result]
+            return [[from_result(item, self._shown) for item in found][:k] for found in result]
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
             raise self._failed(f"its answer is not of the protocol ({type(error).__name__}: {error})") from None
 
@@ -99,7 +100,7 @@ class RemoteRetriever:
         return min(LONGEST_WAIT_SECONDS, self._wait_seconds * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
 
     def _failed(self, why: str) -> RetrievalFailed:
-        return RetrievalFailed(f"retrieval server {self._url}: {' '.join(why.split())}")
+        return RetrievalFailed(f"retrieval server {self._shown}: {' '.join(why.split())}")
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import signal
 import sys
 import threading
@@ -17,19 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jade.received import inert
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 PIPE_WIDTH = 1000
 """Columns where nobody looks at a screen: a line stays a line."""
-_ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters but tab and line feed, and those that turn the direction of writing."""
-
-
-def inert(text: str) -> str:
-    """The text without anything that a terminal would act on."""
-    return _ORDERS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def foreign(text: str, style: str = "") -> Text:

@@ -10,11 +10,14 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from jade.received import whole
 from jade.types import Observation, Passage
 
 Describe = Callable[[Observation, tuple[str, ...] | None], str]
 """How what a role sees is written down; the plans are named to a planner that may not choose freely."""
 MAX_PASSAGE_WORDS = 160
+MAX_WORD_CHARS = 32
+"""How long the words of what is cut may be on the average: a file packed as letters is one word of any length."""
 _IN_ANGLES = r"s|bos|eos|pad|unk|sop|eop|(?:start|end)_of_turn|think|tool_call|tool_response|<SYS>"
 _IN_BRACKETS = r"INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|gMASK"
 _MARKER = re.compile(rf"<(?=[|｜]|</SYS>>|/?(?:{_IN_ANGLES})>)|[|｜](?=[>\]])|\[(?=\||/?(?:{_IN_BRACKETS})\])")
@@ -24,9 +27,10 @@ _MARKER = re.compile(rf"<(?=[|｜]|</SYS>>|/?(?:{_IN_ANGLES})>)|[|｜](?=[>\]])|
 @lru_cache(maxsize=16384)
 def quote(text: str, max_words: int | None = None) -> str:
     """Foreign text on one line, without anything a chat template would take for its own."""
-    words = _MARKER.sub(r"\g<0> ", text).split()
-    kept = words if max_words is None or len(words) <= max_words else [*words[:max_words], "…"]
-    return " ".join(kept)
+    read = text if max_words is None else text[: max_words * MAX_WORD_CHARS]
+    words = _MARKER.sub(r"\g<0> ", whole(read)).split()
+    cut = len(read) < len(text) or (max_words is not None and len(words) > max_words)
+    return " ".join([*words[:max_words], "…"] if cut else words)
 
 
 def describe(seen: Observation, choices: tuple[str, ...] | None = None) -> str:

@@ -220,7 +220,7 @@ def _register(extension: str, builder: TeamBuilder) -> None:
         register(builder)
     except ConfigError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         complaint = f"{type(error).__name__}: {error}"
         raise ConfigError(f"team.extensions: {extension}: register(team) failed: {complaint}") from error
 
@@ -231,6 +231,6 @@ def _load(extension: str) -> object:
         for point in entry_points(group=ENTRY_POINTS, name=extension):
             return point.load()
         return load_module(extension)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself would end us, without a word
         complaint = f"{type(error).__name__}: {error}"
         raise ConfigError(f"team.extensions: {extension} cannot be loaded: {complaint}") from error

@@ -221,7 +221,10 @@ def eos_ids(model: Any, tokenizer: Any) -> set[int]:
     """Every token that ends a turn, by the model's and the tokenizer's word."""
     named = getattr(model.generation_config, "eos_token_id", None)
     given = named if isinstance(named, list) else [named]
-    return {int(token) for token in (*given, tokenizer.eos_token_id) if token is not None}
+    found = {token for token in (*given, tokenizer.eos_token_id) if token is not None}
+    if not all(isinstance(token, int) for token in found):
+        raise WeightsMissing(f"generation_config.json: eos_token_id is {named!r}; it must be the number of a token")
+    return found
 
 
 def pick_device(name: str) -> torch.device:

@@ -35,7 +35,7 @@ class Journal:
         if not is_first():
             return
         line = json.dumps({"kind": kind, "iteration": iteration, **figures}, ensure_ascii=False)
-        with self.path.open("a", encoding="utf-8") as file:
+        with self.path.open("a", encoding="utf-8", errors="replace") as file:
             file.write(line + "\n")
         if self._make_board is not None:
             # Only now is it known where a resumed run begins, which has to be said when the board is opened.

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from jade.learn.guard import Alarm
+from jade.received import inert
 
 COLUMNS = ("loss", "reward", "outcome", "rounds", "retrievals", "malformed", "approx_kl", "entropy")
 ROWS = 12
@@ -74,7 +75,7 @@ class Lines:
         self._say(f"{number} mind: {text}")
 
     def _say(self, text: str) -> None:
-        self._console.print(escape(text), soft_wrap=True, highlight=False)
+        self._console.print(escape(inert(text)), soft_wrap=True, highlight=False)  # errors hold what a server said
 
 
 class LiveTable(Lines):
