@@ -37,7 +37,8 @@ COMPARED = ("seed", "team", "sampling", "budget", "backbone", "roles", "eval")
 PACE = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline", "fuse")
 """Settings that change how fast a question is answered, not how."""
 KNOWN_BY_WEIGHTS = ("adapter", "only_priced")
-"""What `weights` says in their place: by what an adapter is and when it speaks, not by where it is installed."""
+"""Settings of a backbone that are not compared, since `weights` says more: what an adapter holds and when it speaks,
+wherever it happens to be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +101,15 @@ async def open_means(config: Config, methods: Sequence[Method]) -> AsyncIterator
             yield crew
         return
     async with AsyncExitStack() as stack:
-        retriever = _open_retriever(config) if needs_index else NoIndex()
+        retriever: Retriever = NoIndex()
+        if needs_index:
+            from jade.retrieval.open import open_retriever
+
+            retriever = open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)
         cast = open_cast(config) if needs_model else Cast(ScriptedBackbone(lambda prompt: ""))
         stack.push_async_callback(cast.close)
         yield Crew(build_team(config.team), cast, retriever, config.budget, config.sampling, config.retrieval.k)
-
-
-def _open_retriever(config: Config) -> Retriever:
-    from jade.retrieval.open import open_retriever
-
-    return open_retriever(config.retrieval)
 
 
 class NoIndex:
@@ -138,7 +137,7 @@ class CellRun:
         self._waiting: dict[int, tuple[Trace, Timing]] = {}
         self._held: list[tuple[Trace, Timing, Record]] = []
         self.tally = Tally(total=len(questions))
-        done = files.resume(questions)
+        done = files.resume(questions)  # first: what it cuts off is no session of the run
         for record in done:
             self.tally = self.tally.with_record(record)
         self.session = files.num_sessions()
@@ -254,7 +253,7 @@ async def _work(
         async with asyncio.TaskGroup() as workers:
             for _ in range(min(config.eval.concurrency, len(jobs))):
                 workers.create_task(_work_through(waiting, config.seed, started, listen))
-    except BaseExceptionGroup as group:
+    except BaseExceptionGroup as group:  # when one worker gives up all do, most of them for the same reason
         raise group.exceptions[0] from None
     wall_seconds = time.perf_counter() - started
     tallies = {run.cell: run.tally for run in runs}
