@@ -75,6 +75,7 @@ class Library:
         self._runs: dict[Found, Run] = {}
         self._looked = -LOOK_AGAIN_SECONDS
         self._live = _live_run(recent) if recent else None
+        # What appears later may be empty or anything else; what was named must be something to look at.
         for path in self._paths:
             if not any(_search(path)) or (path.is_file() and not _may_hold_traces(path)):
                 raise TraceUnreadable(f"{path}: no traces and no training run there; give a run folder or a trace file")
