@@ -78,7 +78,7 @@ def _crossings(experience: Experience) -> Crossings:
 
 def _walk(trace: Trace, known: Points) -> Iterator[tuple[str, tuple[Point, ...]]]:
     """Each call's points: its prompt, then the calls before it, and ever fewer of them."""
-    behind = [START]
+    behind = [START]  # the point behind each call so far, numbered by the point before it and what was said
     for step in trace.steps:
         if step.generation is None:
             continue
