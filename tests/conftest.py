@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx._config
@@ -27,6 +29,15 @@ for limit in ("connect", "read", "write", "pool"):
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; its processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def forget_modules() -> Iterator[None]:
+    """For tests that import code of their own: what they brought in is gone again afterwards."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jade.outside import load_module
 
+pytestmark = pytest.mark.usefixtures("forget_modules")
 WITH_A_DATACLASS = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -18,14 +18,6 @@ from dataclasses import dataclass
 class Mine:
     word: str = "mine"
 """
-
-
-@pytest.fixture(autouse=True)
-def forget_modules() -> Iterator[None]:
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 def test_a_file_is_loaded_and_its_dataclasses_work(tmp_path: Path) -> None:
