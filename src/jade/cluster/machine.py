@@ -125,7 +125,8 @@ def learner_bytes(num_weights: int, config: Config, learners: int) -> float:
 
 
 def learning_bytes(num_weights: int, config: Config, learners: int) -> float:
-    """Where one learner computes: its shard of what is learned, and for a moment the whole of what it is cut from."""
+    """Memory of the device on which one learner computes: for its shard of all that is learned with or, where that is
+    more, for the whole weights from which its shard is cut when they are loaded."""
     models, policy = _num_models(config), config.learn.policy
     reference = 1 if config.learn.ppo.kl_weight else 0
     each = LEARNED_BYTES if policy.adapt == "full" else FROZEN_BYTES

@@ -188,7 +188,8 @@ async def evaluate(
     configs = {cell: with_variant(configure(find_method(cell.method), config), cell.variant) for cell in cells}
     with locked(request.out):
         open_run(request.out, settings_of(request, config), about(request, config))
-        runs = [_open_cell(request.out, cell, questions[cell.benchmark], config) for cell in cells]
+        give_up_after = config.eval.give_up_after
+        runs = [CellRun(c, CellFiles(request.out, c), questions[c.benchmark], give_up_after) for c in cells]
         if all(run.first == len(run.questions) for run in runs):
             return Session({run.cell: run.tally for run in runs}, 0, 0, 0.0, 0.0)
         async with means(config, methods) as crew:
@@ -235,10 +236,6 @@ def slim(trace: Trace) -> Trace:
         return replace(step, generation=kept)
 
     return replace(trace, steps=tuple(map(lean, trace.steps)))
-
-
-def _open_cell(out: Path, cell: Cell, questions: Sequence[Question], config: Config) -> CellRun:
-    return CellRun(cell, CellFiles(out, cell), questions, config.eval.give_up_after)
 
 
 async def _work(

@@ -249,9 +249,8 @@ def _selected(cell: CellResult | None) -> Entry:
 
 
 def _malformed(column: Column, role: str) -> str:
-    counts = [cell.malformed().get(role, (0, 0)) for cell in column.cells.values()]
-    written = sum(count for _, count in counts)
-    return f"{100 * sum(bad for bad, _ in counts) / written:.1f}" if written else MISSING
+    broken, written = column.malformed(role)
+    return f"{100 * broken / written:.1f}" if written else MISSING
 
 
 def _workflows(cell: CellResult | None) -> Entry:
