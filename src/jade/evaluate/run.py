@@ -6,12 +6,12 @@ questions in their own order. A run that was killed goes on where it was and end
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
 from jade.engine.hold import locked
+from jade.engine.rollout import work_through
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_index, fingerprint_texts, fingerprint_weights, installed_versions
@@ -245,13 +246,7 @@ async def _work(
     jobs = list(_jobs(runs, metered(crew, meter), configs))
     for run in runs:
         listen(run.cell, run.tally)
-    waiting = iter(jobs)
-    try:
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(config.eval.concurrency, len(jobs))):
-                workers.create_task(_work_through(waiting, config.seed, started, listen))
-    except BaseExceptionGroup as group:  # when one worker gives up all do, most of them for the same reason
-        raise group.exceptions[0] from None
+    await work_through(jobs, partial(_work_one, config.seed, started, listen), config.eval.concurrency)
     wall_seconds = time.perf_counter() - started
     tallies = {run.cell: run.tally for run in runs}
     return Session(tallies, len(jobs), meter.num_calls, wall_seconds, meter.busy_seconds)
@@ -265,14 +260,12 @@ def _jobs(runs: Iterable[CellRun], crew: Crew, configs: Mapping[Cell, Config]) -
         yield from (_Job(run, position, own_crew, solver) for position in range(run.first, len(run.questions)))
 
 
-async def _work_through(jobs: Iterator[_Job], seed: int, started: float, listen: Listener) -> None:
-    """One worker. The iterator is shared: whoever is free takes the next job."""
-    for job in jobs:
-        question, began = job.run.questions[job.position], time.perf_counter() - started
-        trace = await job.solver(question, job.crew, seed)
-        ended = time.perf_counter() - started
-        job.run.take(job.position, trace, Timing(question.id, job.run.session, began, ended, trace.usage.seconds))
-        listen(job.run.cell, job.run.tally)
+async def _work_one(seed: int, started: float, listen: Listener, job: _Job) -> None:
+    question, began = job.run.questions[job.position], time.perf_counter() - started
+    trace = await job.solver(question, job.crew, seed)
+    ended = time.perf_counter() - started
+    job.run.take(job.position, trace, Timing(question.id, job.run.session, began, ended, trace.usage.seconds))
+    listen(job.run.cell, job.run.tally)
 
 
 def _note_session(out: Path, session: Session) -> None:
