@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx._config
@@ -27,6 +29,16 @@ for limit in ("connect", "read", "write", "pool"):
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; its processes would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def forget_modules(tmp_path: Path) -> Iterator[None]:
+    """For tests that import code of their own: it is gone again afterwards. Only what the test wrote: a library that
+    happens to be imported there first, as numpy, can be loaded only once."""
+    yield
+    for name, module in list(sys.modules.items()):
+        if str(tmp_path) in str(vars(module).get("__file__")):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jade.outside import load_module
 
+pytestmark = pytest.mark.usefixtures("forget_modules")
 WITH_A_DATACLASS = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -18,15 +18,6 @@ from dataclasses import dataclass
 class Mine:
     word: str = "mine"
 """
-
-
-@pytest.fixture(autouse=True)
-def forget_modules(tmp_path: Path) -> Iterator[None]:
-    """Those of this test only: a library that happens to be imported here first, as numpy, can be loaded only once."""
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(tmp_path) in str(vars(module).get("__file__")):
-            del sys.modules[name]
 
 
 def test_a_file_is_loaded_and_its_dataclasses_work(tmp_path: Path) -> None:

@@ -25,11 +25,11 @@ LAYER_NAMES = {
 OUTER_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(path: Path, model: Any, pre_tokenizer: str = "smollm", template: str | None = CHATML) -> Path:
+def write_gguf(path: Path, model: Any, template: str | None = CHATML) -> Path:
     """`model` as a Llama in GGUF, its matrices as they are, with the tests' tokenizer."""
     writer = gguf.GGUFWriter(path, "llama")
     _write_config(writer, model.config)
-    _write_tokenizer(writer, pre_tokenizer, template)
+    _write_tokenizer(writer, template)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and model.config.tie_word_embeddings:
             continue
@@ -72,13 +72,13 @@ def _write_config(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
 
 
-def _write_tokenizer(writer: gguf.GGUFWriter, pre_tokenizer: str, template: str | None) -> None:
+def _write_tokenizer(writer: gguf.GGUFWriter, template: str | None) -> None:
     vocabulary = make_tokenizer().get_vocab()
     tokens = sorted(vocabulary, key=lambda token: vocabulary[token])
     padded = [*tokens, *(f"<unused{number}>" for number in range(320 - len(tokens)))]
     control = gguf.TokenType.CONTROL
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre_tokenizer)
+    writer.add_tokenizer_pre("smollm")
     writer.add_token_list(padded)
     writer.add_token_types([control if index < 3 else gguf.TokenType.NORMAL for index in range(320)])
     writer.add_token_merges(["t h", "th e"])

@@ -28,8 +28,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"{address}/ui/"
 
 
-def tab_to(page: Page, selector: str, limit: int = 40) -> None:
-    for _ in range(limit):
+def tab_to(page: Page, selector: str) -> None:
+    for _ in range(40):
         page.keyboard.press("Tab")
         if page.evaluate(FOCUSED % selector):
             return

@@ -21,7 +21,7 @@ import ray
 
 from jade.cluster.member import Task
 from jade.cluster.ray_actors import Post, RayTroupe, kept_alive
-from jade.cluster.ray_room import connected, make_room
+from jade.cluster.ray_room import connected, plan_room
 from jade.cluster.ray_train import train_with_ray
 from jade.config import Config, SamplingConfig
 from jade.engine.rollout import Job
@@ -44,7 +44,7 @@ def cluster(config: Config) -> Iterator[None]:
 @pytest.fixture
 def rollers(config: Config, tmp_path: Path) -> Iterator[list[Any]]:
     ray.cloudpickle.register_pickle_by_value(mortal_roller)  # Ray's processes cannot import from this folder
-    room = make_room(config, 1, 2, {"CPU": 4.0})
+    room = plan_room(config, 1, 2, {"CPU": 4.0})
     started = [kept_alive(MortalRoller, room).remote(tmp_path) for _ in range(room.actors)]
     yield started
     for actor in started:

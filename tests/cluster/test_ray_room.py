@@ -155,13 +155,16 @@ class TestWithRay:
             pytest.fail("there is no room")
 
     def test_where_vllm_does_the_rollouts_every_gpu_can_be_a_learners(self, config: Config) -> None:
-        from jade.cluster.ray_room import make_room, num_actors
+        from jade.cluster.ray_room import check_room, num_actors, plan_room
 
         served = Config.model_validate(merge(config.model_dump(), {"learn": {"vllm": {"urls": ["http://gpu:8000"]}}}))
         assert num_actors(served, 4) == 0
-        assert make_room(served, 4, num_actors(served, 4), {"CPU": 8.0, "GPU": 4.0}).gpus_per_learner == 1.0
+        there_is = {"CPU": 8.0, "GPU": 4.0}
+        room = plan_room(served, 4, num_actors(served, 4), there_is)
+        check_room(room, there_is)
+        assert room.gpus_per_learner == 1.0
         with pytest.raises(ConfigError, match="4 learners and 4 actors need 8 GPUs and 4 are free"):
-            make_room(config, 4, num_actors(config, 4), {"CPU": 8.0, "GPU": 4.0})
+            check_room(plan_room(config, 4, num_actors(config, 4), there_is), there_is)
 
     def test_a_cluster_that_grows_is_asked_and_waited_for_and_let_go_again(
         self, config: Config, monkeypatch: pytest.MonkeyPatch

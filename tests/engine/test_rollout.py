@@ -71,6 +71,14 @@ async def test_a_question_is_worked_the_same_alone_and_among_many() -> None:
     assert [timeless(trace) for trace in together] == [timeless(trace) for trace in alone]
 
 
+async def test_what_a_listener_raises_ends_the_rollout_and_is_raised_as_it_is() -> None:
+    def refuse(place: int, trace: Trace) -> None:
+        raise ConfigError(f"nothing can be done with {trace.question.id}")
+
+    with pytest.raises(ConfigError, match=r"^nothing can be done with q\d$"):
+        await rollout(jobs_for(questions(8), seed=0), crew(), concurrency=4, on_trace=refuse)
+
+
 async def test_no_jobs_give_no_traces() -> None:
     assert await rollout([], crew()) == []
 

@@ -197,12 +197,12 @@ def test_tensorboard_shows_every_iteration_of_a_resumed_run_once(tmp_path: Path,
     assert [event.step for event in board.Scalars("iteration/reward")] == steps
 
 
-def make_journal(folder: Path, num: int = 8) -> Path:
+def make_journal(folder: Path) -> Path:
     journal = Journal(folder)
-    for iteration in range(1, num + 1):
+    for iteration in range(1, 9):
         journal.write("iteration", iteration, FIGURES | PLANS | {"outcome": iteration / 10})
     journal.write("dev", 4, FIGURES)
-    journal.write("iteration", num, FIGURES | PLANS)
+    journal.write("iteration", 8, FIGURES | PLANS)
     return folder
 
 

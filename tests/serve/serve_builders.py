@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import ServeConfig, TeamConfig
-from jade.serve.keys import Keyring, read_keys
+from jade.serve.keys import read_keys
 from jade.serve.listen import make_server, open_socket, url_of
 from jade.serve.room import answering_app
 from jade.team.crew import Cast, Crew
@@ -110,9 +110,9 @@ def make_config(**settings: object) -> ServeConfig:
     return ServeConfig.model_validate({"port": 0, **settings})
 
 
-def make_app(crew: Crew | None = None, config: ServeConfig | None = None, keys: Keyring | None = None) -> ASGIApp:
+def make_app(crew: Crew | None = None, config: ServeConfig | None = None) -> ASGIApp:
     config = config or make_config()
-    return answering_app(crew or make_crew(), config, keys or read_keys(config))
+    return answering_app(crew or make_crew(), config, read_keys(config))
 
 
 @contextmanager

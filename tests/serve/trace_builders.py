@@ -52,7 +52,7 @@ def write_evaluation(folder: Path) -> Path:
     return folder
 
 
-def write_training(folder: Path, iterations: int = 12) -> Path:
+def write_training(folder: Path) -> Path:
     """A training run: its journal and the traces sampled along the way."""
     (folder / "traces").mkdir(parents=True)
     lines = [
@@ -70,10 +70,10 @@ def write_training(folder: Path, iterations: int = 12) -> Path:
             "entropy": 1.0 / number,
             "seconds": 2.0,
             "tokens/P": 4000.0,
-            "plan/QDS": number / iterations,
-            "plan/R,AG": 1 - number / iterations,
+            "plan/QDS": number / 12,
+            "plan/R,AG": 1 - number / 12,
         }
-        for number in range(1, iterations + 1)
+        for number in range(1, 13)
     ]
     guard = {
         "kind": "guard",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -18,6 +16,7 @@ from jade.team.team import TeamBuilder, build_team
 from jade.team.workflow import parse_workflow, print_workflow
 from jade.types import Malformed, Note, Observation, Passage, Step, Workflow
 
+pytestmark = pytest.mark.usefixtures("forget_modules")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fact_checker.py"
 CHECKER = dedent('''
     """A role that checks facts and a tool that knows the date."""
@@ -50,15 +49,6 @@ CHECKER = dedent('''
         )
         team.add(ToolSpec("DATE", "calendar", date))
 ''')
-
-
-@pytest.fixture(autouse=True)
-def forget_modules(tmp_path: Path) -> Iterator[None]:
-    """Those of this test only: a library that happens to be imported here first, as numpy, can be loaded only once."""
-    yield
-    for name, module in list(sys.modules.items()):
-        if str(tmp_path) in str(vars(module).get("__file__")):
-            del sys.modules[name]
 
 
 def write_module(folder: Path, name: str, text: str = CHECKER) -> Path:

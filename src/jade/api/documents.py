@@ -68,6 +68,7 @@ def index_documents(
 
     cutting = cutting or Cutting()
     limits = Limits(file_bytes=int(max_megabytes * 1e6), row_bytes=int(max_megabytes * 1e6))
+    # An index often lies inside the folder that it is made of; its own files are no documents.
     found = find_files(paths, exclude=out)
     by_name = {file.name: file for file in found.files}
     _refuse_nothing(found, paths)

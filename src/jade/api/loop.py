@@ -33,6 +33,7 @@ class LoopThread:
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Hand in work without waiting for it."""
+        # Closed, or Python would warn of a coroutine that nobody awaited.
         if current_thread() is self._thread:
             work.close()
             raise JadeError("a listener or model of this team called it back; hand the question in from another thread")

@@ -51,13 +51,11 @@ def train(
     from jade.learn.check import say_untrained
     from jade.learn.monitor.show import watch
     from jade.learn.open import say_if_bent, say_if_new
+    from jade.screen.terminal import tell
 
     console = Console(stderr=True)
+    say = partial(tell, console)
     chosen, folder = config_of(config, None, settings), folder_of(config, out)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     say_untrained(chosen, say)
     if resume:
         say_if_new(folder, say)
@@ -89,13 +87,11 @@ def warm_start(
     from jade.learn.monitor.show import watch
     from jade.learn.open import say_if_new
     from jade.learn.warmstart.run import run_warmstart
+    from jade.screen.terminal import tell
 
     console = Console(stderr=True)
+    say = partial(tell, console)
     chosen, folder = config_of(config, None, settings), folder_of(config, out)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     if resume:
         say_if_new(folder, say)
     with watch(console) as spectator:

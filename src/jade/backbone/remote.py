@@ -223,7 +223,7 @@ def _body(prompt: Prompt, sampling: Sampling, model: str) -> dict[str, Any]:
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
-        "seed": sampling.seed % 2**31,
+        "seed": sampling.seed % 2**31,  # ours are longer than some servers take
     }
 
 

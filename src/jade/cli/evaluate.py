@@ -52,6 +52,7 @@ def command(
     ]
     console = Console()
     given = [*numbers, *(settings or [])]
+    # All of them before any work: what is wrong with the last effort is said now, and not in an hour.
     runs = [
         (team_from(config, given, index=index, model=model, effort=level), folder)
         for level, folder in places(effort, out)

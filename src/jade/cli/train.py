@@ -50,12 +50,11 @@ def command(
     from rich.console import Console
 
     from jade.api.training import folder_for, train
-    from jade.screen.terminal import saying_what_is_kept
+    from jade.screen.terminal import saying_what_is_kept, tell
 
     chosen, folder = config_from(config, settings), out or folder_for(config)
     with saying_what_is_kept(folder, RESUMED):
         run = train(
             chosen, folder, resume=resume, minutes=minutes, backend=backend.value, workers=workers, address=address
         )
-    console = Console(stderr=True)
-    console.print(f"{run.iterations} iterations done; the run is in {run.folder}", markup=False, soft_wrap=True)
+    tell(Console(stderr=True), f"{run.iterations} iterations done; the run is in {run.folder}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,14 +28,10 @@ def command(
     from rich.console import Console
 
     from jade.api.training import folder_for, warm_start
-    from jade.screen.terminal import saying_what_is_kept
+    from jade.screen.terminal import saying_what_is_kept, tell
 
-    console = Console(stderr=True)
+    say = partial(tell, Console(stderr=True))
     chosen, folder = config_from(config, settings), out or folder_for(config)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
     with saying_what_is_kept(folder, RESUMED):
         if examples_only:
             say(f"examples are in {write_examples(chosen, folder, say, resume)}")

@@ -27,6 +27,7 @@ PACKAGES = ("jade-team", "torch", "transformers")
 LEARNED_BYTES, FROZEN_BYTES = 16, 4
 """Of one weight in a learner: float32 with its gradient and two moments, or float32 alone."""
 ANSWER_SECONDS = 60.0
+CONTAINER = Path("/sys/fs/cgroup")
 REMEDY = "use a smaller model, learn.policy.adapt = 'lora', or more machines"
 
 
@@ -124,7 +125,8 @@ def learner_bytes(num_weights: int, config: Config, learners: int) -> float:
 
 
 def learning_bytes(num_weights: int, config: Config, learners: int) -> float:
-    """Where one learner computes: its shard of what is learned, and for a moment the whole of what it is cut from."""
+    """Memory of the device on which one learner computes: for its shard of all that is learned with or, where that is
+    more, for the whole weights from which its shard is cut when they are loaded."""
     models, policy = _num_models(config), config.learn.policy
     reference = 1 if config.learn.ppo.kl_weight else 0
     each = LEARNED_BYTES if policy.adapt == "full" else FROZEN_BYTES
@@ -176,9 +178,9 @@ def _kernel_bytes() -> int:
     return int(rows["MemAvailable"].split()[0]) * 1024
 
 
-def _container_bytes(group: Path = Path("/sys/fs/cgroup")) -> int:
+def _container_bytes() -> int:
     try:
-        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        limit, used = ((CONTAINER / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:
         return 0
     return 0 if limit == "max" else int(limit) - int(used)

@@ -61,7 +61,7 @@ class Roller:
     async def roll_out(
         self, jobs: Sequence[Job], sampling: SamplingConfig, concurrency: int, version: int, parcel: Parcel
     ) -> list[Trace]:
-        await self.ready()
+        await self.ready()  # one that Ray has started again since was not asked before
         assert self._crew is not None, "what is ready has a crew"
         if version != self._version:
             await self._learn(self._crew, version, parcel)
@@ -69,6 +69,7 @@ class Roller:
 
     async def _learn(self, crew: Crew, version: int, parcel: Parcel) -> None:
         if isinstance(crew.cast.shared, Learns):
+            # What is waited for are references to the object store: all are fetched at the same time.
             tensors: list[Tensor] = await asyncio.gather(*parcel.values())
             await crew.cast.shared.update_weights(list(zip(parcel, tensors, strict=True)), version)
         self._version = version

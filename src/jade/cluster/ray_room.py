@@ -194,6 +194,7 @@ def grown(
 def _wait_for(room: Room, look: Callable[[], Mapping[str, float]], deadline: float) -> Room:
     while True:
         there_is = look()
+        # Anew each time: machines with GPUs may have come, and then learners get some.
         room = plan_room(room.config, room.learners, room.actors, there_is)
         try:
             check_room(room, there_is)
@@ -204,20 +205,15 @@ def _wait_for(room: Room, look: Callable[[], Mapping[str, float]], deadline: flo
         time.sleep(LOOK_SECONDS)
 
 
-def make_room(config: Config, learners: int, actors: int, there_is: Mapping[str, float]) -> Room:
-    """Cores and GPUs for every process; raises when there are not enough."""
-    room = plan_room(config, learners, actors, there_is)
-    check_room(room, there_is)
-    return room
-
-
 def plan_room(config: Config, learners: int, actors: int, there_is: Mapping[str, float]) -> Room:
+    """Cores and GPUs for every process, whether there are enough or not."""
     share = _gpu_share(learners, actors, there_is.get("GPU", 0.0))
     learner, actor = config.cluster.gpus_per_learner, config.cluster.gpus_per_actor
     return Room(learners, actors, share if learner is None else learner, share if actor is None else actor, config)
 
 
 def check_room(room: Room, there_is: Mapping[str, float]) -> None:
+    """Raises where there is less than what was planned."""
     for kind in ("CPU", "GPU"):
         if room.needed(kind) > there_is.get(kind, 0.0):
             raise ConfigError(

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 GIGA = 1e9
 QUESTIONS = 100_000
+BATCH_TOKENS = 16384
+"""`learn.policy.tokens_per_batch`, as it is unless it is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,7 @@ def calls_per_second(shape: Shape, gpu: Gpu, reached: Reached, work: Work) -> fl
 
 
 def iteration_seconds(
-    shape: Shape, gpu: Gpu, reached: Reached, work: Work, questions: float, num_gpus: int = 1
+    shape: Shape, gpu: Gpu, reached: Reached, work: Work, questions: float, num_gpus: int
 ) -> tuple[float, float]:
     """Rollout and update of so many questions, shared out over GPUs without loss."""
     calls = questions * work.calls
@@ -129,17 +131,17 @@ def iteration_seconds(
     return rollout / num_gpus, update / num_gpus
 
 
-def fewest_gpus(shape: Shape, gpu: Gpu, work: Work, *, separate_critic: bool, tokens: int = 16384) -> int:
+def fewest_gpus(shape: Shape, gpu: Gpu, work: Work, *, separate_critic: bool) -> int:
     """GPUs over which training and sampling fit together, a tenth of each left free; powers of two."""
     num_gpus = 1
-    while _bytes_per_gpu(shape, work, num_gpus, separate_critic, tokens) > 0.9 * gpu.memory_bytes:
+    while _bytes_per_gpu(shape, work, num_gpus, separate_critic) > 0.9 * gpu.memory_bytes:
         num_gpus *= 2
     return num_gpus
 
 
-def _bytes_per_gpu(shape: Shape, work: Work, num_gpus: int, separate_critic: bool, tokens: int) -> float:
+def _bytes_per_gpu(shape: Shape, work: Work, num_gpus: int, separate_critic: bool) -> float:
     spread = training_bytes(shape, separate_critic=separate_critic) + sampling_bytes(shape, work)
-    return spread / num_gpus + activation_bytes(shape, tokens, recompute=True)
+    return spread / num_gpus + activation_bytes(shape, BATCH_TOKENS, recompute=True)
 
 
 COLUMNS = (

@@ -102,6 +102,7 @@ def _join(task: Task, spectator: Spectator) -> Progress:
         machines = pool(this_machine())
         check_versions(agree(installed_versions()), machines)
         check_memory(task.config, apart(machines), num_ranks(), num_ranks())
+        # Only the first takes the folder, and all hear of it: else the others would wait for one that has given up.
         problem = agree(_claim(task, held) if is_first() else None)
         if problem is not None:
             raise problem

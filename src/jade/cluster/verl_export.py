@@ -295,6 +295,7 @@ def _yaml(settings: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
             yield f"{'  ' * depth}{key}:"
             yield from _yaml(value, depth + 1)
         else:
+            # A bare `n` is a word for no in YAML.
             yield f"{'  ' * depth}{json.dumps(key) if key == 'n' else key}: {_leaf(value)}"
 
 

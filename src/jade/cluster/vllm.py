@@ -60,7 +60,7 @@ class VllmServer(RemoteBackbone):
         return self.control.url
 
     async def generate(self, prompt: Prompt, sampling: Sampling) -> Generation:
-        version = self.version
+        version = self.version  # asked under this one, even if another has come by the time it answers
         self.num_busy += 1
         try:
             found = await super().generate(self._chat.plain(prompt), sampling)
@@ -89,6 +89,7 @@ class VllmServer(RemoteBackbone):
 
     async def take_adapter(self, folder: Path, version: int) -> None:
         """An adapter's folder; its name becomes the model that is asked."""
+        # The new one first: a call that comes meanwhile must find an adapter under the name that it asks for.
         await self.control.load_adapter(folder.name, folder)
         last, self._adapter = self._adapter, folder.name
         self._model, self.version = folder.name, version

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from jade.learn.monitor.journal import NAME
 from jade.learn.monitor.show import Spectator
 
 POLL_SECONDS = 0.3
-Row = dict[str, Any]
 
 
 @contextmanager
@@ -34,7 +33,7 @@ def watching(folder: Path, spectator: Spectator, total: int) -> Iterator[None]:
     finally:
         ended.set()
         watcher.join()
-        reader.show(spectator, total)
+        reader.show(spectator, total)  # what was written since its last look
 
 
 class Reader:
@@ -46,11 +45,19 @@ class Reader:
 
     def show(self, spectator: Spectator, total: int) -> None:
         for row in self._news():
-            show = KINDS.get(row.pop("kind"))
-            if show is not None:
-                show(spectator, row.pop("iteration"), total, row)
+            kind, number = row.pop("kind"), row.pop("iteration")
+            match kind:
+                case "iteration":
+                    spectator.iteration(number, total, row)
+                case "dev":
+                    spectator.dev(number, row)
+                case "guard":
+                    alarm = Alarm(row["event"], row["detail"])
+                    spectator.alarm(number, alarm, row["back_to"], row["scale"])
+                case "mind":
+                    spectator.remark(number, row["detail"])
 
-    def _news(self) -> Iterator[Row]:
+    def _news(self) -> Iterator[dict[str, Any]]:
         if not self._path.is_file():
             return
         self._seen = min(self._seen, self._path.stat().st_size)
@@ -63,27 +70,3 @@ class Reader:
                 # Cut back and longer again since the last look, the journal has another line here: its rest is no row.
                 with suppress(ValueError):
                     yield json.loads(line)
-
-
-def _iteration(spectator: Spectator, number: int, total: int, row: Row) -> None:
-    spectator.iteration(number, total, row)
-
-
-def _dev(spectator: Spectator, number: int, total: int, row: Row) -> None:
-    spectator.dev(number, row)
-
-
-def _guard(spectator: Spectator, number: int, total: int, row: Row) -> None:
-    spectator.alarm(number, Alarm(row["event"], row["detail"]), row["back_to"], row["scale"])
-
-
-def _mind(spectator: Spectator, number: int, total: int, row: Row) -> None:
-    spectator.remark(number, row["detail"])
-
-
-KINDS: dict[str, Callable[[Spectator, int, int, Row], None]] = {
-    "iteration": _iteration,
-    "dev": _dev,
-    "guard": _guard,
-    "mind": _mind,
-}

@@ -38,4 +38,5 @@ def _toml_value(value: Any) -> str:
         return repr(value)
     if isinstance(value, list):
         return f"[{', '.join(map(_toml_value, value))}]"
+    # A text of TOML is one of JSON, but for the delete character, which TOML wants escaped.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

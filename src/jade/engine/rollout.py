@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from jade.engine.solve import solve
 from jade.errors import ConfigError
 from jade.team.crew import Crew
 from jade.types import Effort, Question, Trace
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +35,28 @@ async def rollout(
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency}: at least one question must be in flight")
     traces: dict[int, Trace] = {}
-    waiting: Iterator[tuple[int, Job]] = iter(enumerate(jobs))
 
-    async def work_through() -> None:
-        # The iterator is shared: whoever is free takes the next job.
-        for position, job in waiting:
-            trace = await solve(job.question, crew, seed=job.seed, effort=job.effort)
-            traces[position] = trace
-            on_trace(position, trace)
+    async def work(place: tuple[int, Job]) -> None:
+        position, job = place
+        traces[position] = await solve(job.question, crew, seed=job.seed, effort=job.effort)
+        on_trace(position, traces[position])
 
-    async with asyncio.TaskGroup() as workers:
-        for _ in range(min(concurrency, len(jobs))):
-            workers.create_task(work_through())
+    await work_through(list(enumerate(jobs)), work, concurrency)
     return [traces[position] for position in range(len(jobs))]
+
+
+async def work_through(items: Sequence[Item], work: Callable[[Item], Awaitable[None]], concurrency: int) -> None:
+    """Work all items, so many at once. What goes wrong first ends it and is raised as it is."""
+    waiting = iter(items)
+
+    async def take_turns() -> None:
+        # The iterator is shared: whoever is free takes the next item.
+        for item in waiting:
+            await work(item)
+
+    try:
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(min(concurrency, len(items))):
+                workers.create_task(take_turns())
+    except BaseExceptionGroup as group:  # when one gives up all do, most of them for the same reason
+        raise group.exceptions[0] from None

@@ -80,7 +80,7 @@ def locate(row: Benchmark, data: str, split: str) -> Path:
     if not folder.is_dir():
         raise DocumentError(f"{data} is not a folder: give one that holds {candidates[0]}")
     found = next((folder / path for path in candidates if (folder / path).is_file()), None)
-    if found is None:
+    if found is None:  # one of our layout is named, and one of the collections': each stands there in two suffixes
         raise DocumentError(f"no {split} split of {row.name} in {data}: looked for {candidates[0]} and {candidates[2]}")
     return found
 

@@ -35,6 +35,11 @@ class Column:
         """The oracle is no competitor."""
         return self.method in METHODS and not METHODS[self.method].needs_model
 
+    def malformed(self, role: str) -> tuple[int, int]:
+        """Over all benchmarks: a role's outputs that could not be read, and all of its outputs."""
+        counts = [cell.malformed().get(role, (0, 0)) for cell in self.cells.values()]
+        return sum(broken for broken, _ in counts), sum(written for _, written in counts)
+
     def over(self, benchmarks: Sequence[str]) -> list[CellResult] | None:
         """The cells of all these benchmarks, or None where one is missing."""
         found = [self.cells[name] for name in benchmarks if name in self.cells]
@@ -74,7 +79,8 @@ class Board:
 
     @property
     def means(self) -> list[Slice]:
-        """All together; before that the two kinds, where there are both. What one column says already is no mean."""
+        """The mean over all benchmarks, and before it those over single-hop and over multi-hop ones where there are
+        both. A mean over one benchmark is left out: that benchmark's own column says the same."""
         kinds = [_of_kind(self.benchmarks, several) for several in (False, True)]
         titles = ("single-hop", "multi-hop")
         both = all(kinds) and sum(map(len, kinds)) > 2

@@ -66,6 +66,7 @@ class CellResult:
         """A score for each of `ids`: its mean over the runs."""
         place = {id_: number for number, id_ in enumerate(self.ids)}
         total_N = np.zeros(len(place))
+        # Not `total_N[...] +=`, which counts a place once however often it is named: every run names it.
         np.add.at(total_N, [place[r.id] for r in self.records], [r.scores[name] for r in self.records])
         return total_N / len(self.runs)
 

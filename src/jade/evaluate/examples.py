@@ -18,6 +18,8 @@ from jade.evaluate.record import Record
 from jade.types import Answer, Malformed, Note, Query, Selection, Step, SubQuestions, Trace, Workflow
 
 MAX_CHARS = 160
+SHOWN = 10
+"""Examples of each kind that a report has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,15 @@ class Example:
     trace: Trace
 
 
-def choose_examples(column: Column, *, right: bool, count: int = 10) -> list[Example]:
+def choose_examples(column: Column, *, right: bool) -> list[Example]:
     """Questions answered exactly, or with no word in common with the gold answer, taken from each benchmark in turn.
 
     Of pooled runs the first one's are shown. Traces are large: a run that was moved without them has a report all the
     same, without examples.
     """
-    picked = [_pick(cell, right, count) for cell in column.cells.values() if cell.runs[0].files.traces.is_file()]
+    picked = [_pick(cell, right) for cell in column.cells.values() if cell.runs[0].files.traces.is_file()]
     in_turn = [pick for round_ in zip_longest(*picked) for pick in round_ if pick is not None]
-    return [_example(cell, place) for cell, place in in_turn[:count]]
+    return [_example(cell, place) for cell, place in in_turn[:SHOWN]]
 
 
 def outline(trace: Trace) -> list[str]:
@@ -43,11 +45,11 @@ def outline(trace: Trace) -> list[str]:
     return [line for line in _outline(trace) if line.strip()]
 
 
-def _pick(cell: CellResult, right: bool, count: int) -> list[tuple[CellResult, int]]:
+def _pick(cell: CellResult, right: bool) -> list[tuple[CellResult, int]]:
     records = cell.runs[0].records
     wanted = [place for place, record in enumerate(records) if (_is_right if right else _is_wrong)(record)]
     drawn = sorted(wanted, key=lambda place: hashlib.sha256(records[place].id.encode()).digest())
-    return [(cell, place) for place in drawn[:count]]
+    return [(cell, place) for place in drawn[:SHOWN]]
 
 
 def _is_right(record: Record) -> bool:
@@ -113,8 +115,5 @@ def clip(text: str, length: int = MAX_CHARS) -> str:
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
 
-def all_examples(column: Column, count: int = 10) -> Sequence[tuple[str, list[Example]]]:
-    return (
-        ("Right", choose_examples(column, right=True, count=count)),
-        ("Wrong", choose_examples(column, right=False, count=count)),
-    )
+def all_examples(column: Column) -> Sequence[tuple[str, list[Example]]]:
+    return ("Right", choose_examples(column, right=True)), ("Wrong", choose_examples(column, right=False))

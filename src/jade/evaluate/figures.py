@@ -60,7 +60,7 @@ def pictures(board: Board, doubt: Doubt) -> list[Picture]:
                 "f1-retrievals", "F1 against retrievals", _FRONT, lambda theme: _scatter(points, theme, "retrievals")
             ),
             Picture("f1-tokens", "F1 against tokens", _FRONT, lambda theme: _scatter(read or points, theme, "tokens")),
-            Picture("failures", "Where questions fail", _LOST, lambda theme: _failure_bars(complete, board, theme)),
+            Picture("failures", "Where questions fail", _LOST, lambda theme: _failure_bars(complete, board)),
         ]
     return found + [_workflow_picture(columns, board) for columns in _of_one_mix(board)]
 
@@ -201,7 +201,7 @@ def _named(shares: Mapping[str, float]) -> dict[str, float]:
     return named | ({OTHER: rest} if rest > 1e-9 else {})
 
 
-def _failure_bars(columns: Sequence[Column], board: Board, theme: Theme) -> Figure:
+def _failure_bars(columns: Sequence[Column], board: Board) -> Figure:
     shares = [_mean_shares(column.over(board.benchmarks) or []) for column in columns]
     colours = {("right" if name == "none" else name): colour for name, colour in OUTCOMES.items()}
     return _stacked([method_title(column) for column in columns], shares, colours)

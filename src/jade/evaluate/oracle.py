@@ -105,7 +105,7 @@ class GoldTeam:
 async def solve_as_oracle(question: Question, crew: Crew, seed: int) -> Trace:
     """The trace of a perfect team for one question: of the ways it could take, the first that leads to the answer."""
     free = replace(crew.team, root_plans=(), child_plans=())
-    ways = dict.fromkeys((gold_hops(question), ()))
+    ways = dict.fromkeys((gold_hops(question), ()))  # one way where there is nothing to split
     traces = []
     for hops in ways:
         team = GoldTeam(question, hops)

@@ -70,6 +70,7 @@ def _rendered(draw: Callable[[Theme], Figure], theme: Theme, kind: str) -> bytes
     }
     written = BytesIO()
     with mpl.rc_context(settings):
+        # Without what differs from one drawing to the next: the same input gives the same file.
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         draw(theme).savefig(written, format=kind, dpi=160, metadata=metadata)
     return written.getvalue()

@@ -46,10 +46,8 @@ def _about(column: Column) -> Iterator[str]:
 
 def _unread(column: Column) -> Iterator[str]:
     """The roles that have not learned their format, each with its share of malformed outputs."""
-    cells = list(column.cells.values())
-    for role in sorted({role for cell in cells for role in cell.malformed()}):
-        counts = [cell.malformed().get(role, (0, 0)) for cell in cells]
-        broken, written = sum(bad for bad, _ in counts), sum(count for _, count in counts)
+    for role in sorted({role for cell in column.cells.values() for role in cell.malformed()}):
+        broken, written = column.malformed(role)
         if broken > OFTEN_MALFORMED * written:
             yield f"{role} {100 * broken / written:.0f} %"
 

@@ -6,12 +6,12 @@ questions in their own order. A run that was killed goes on where it was and end
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
 from jade.engine.hold import locked
+from jade.engine.rollout import work_through
 from jade.errors import BackboneFailed, RetrievalFailed
 from jade.evaluate.benchmarks import find_benchmark, load_questions
 from jade.evaluate.fingerprint import fingerprint_texts, installed_versions
@@ -39,7 +40,8 @@ COMPARED = ("seed", "team", "sampling", "budget", "backbone", "roles", "eval")
 PACE = ("threads", "max_batch", "timeout_seconds", "retries", "concurrency", "api_key_env", "inline", "fuse")
 """Settings that change how fast a question is answered, not how."""
 KNOWN_BY_WEIGHTS = ("adapter", "only_priced")
-"""What `weights` says in their place: by what an adapter is and when it speaks, not by where it is installed."""
+"""Settings of a backbone that are not compared, since `weights` says more: what an adapter holds and when it speaks,
+wherever it happens to be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +104,15 @@ async def open_means(config: Config, methods: Sequence[Method]) -> AsyncIterator
             yield crew
         return
     async with AsyncExitStack() as stack:
-        retriever = _open_retriever(config) if needs_index else NoIndex()
+        retriever: Retriever = NoIndex()
+        if needs_index:
+            from jade.retrieval.open import open_retriever
+
+            retriever = open_retriever(config.retrieval)
         stack.push_async_callback(retriever.close)
         cast = open_cast(config) if needs_model else Cast(ScriptedBackbone(lambda prompt: ""))
         stack.push_async_callback(cast.close)
         yield Crew(build_team(config.team), cast, retriever, config.budget, config.sampling, config.retrieval.k)
-
-
-def _open_retriever(config: Config) -> Retriever:
-    from jade.retrieval.open import open_retriever
-
-    return open_retriever(config.retrieval)
 
 
 class NoIndex:
@@ -140,7 +140,7 @@ class CellRun:
         self._waiting: dict[int, tuple[Trace, Timing]] = {}
         self._held: list[tuple[Trace, Timing, Record]] = []
         self.tally = Tally(total=len(questions))
-        done = files.resume(questions)
+        done = files.resume(questions)  # first: what it cuts off is no session of the run
         for record in done:
             self.tally = self.tally.with_record(record)
         self.session = files.num_sessions()
@@ -191,7 +191,8 @@ async def evaluate(
     configs = {cell: with_variant(configure(find_method(cell.method), config), cell.variant) for cell in cells}
     with locked(request.out):
         open_run(request.out, settings_of(request, config), about(request, config))
-        runs = [_open_cell(request.out, cell, questions[cell.benchmark], config) for cell in cells]
+        give_up_after = config.eval.give_up_after
+        runs = [CellRun(c, CellFiles(request.out, c), questions[c.benchmark], give_up_after) for c in cells]
         if all(run.first == len(run.questions) for run in runs):
             return Session({run.cell: run.tally for run in runs}, 0, 0, 0.0, 0.0)
         async with means(config, methods) as crew:
@@ -240,10 +241,6 @@ def slim(trace: Trace) -> Trace:
     return replace(trace, steps=tuple(map(lean, trace.steps)))
 
 
-def _open_cell(out: Path, cell: Cell, questions: Sequence[Question], config: Config) -> CellRun:
-    return CellRun(cell, CellFiles(out, cell), questions, config.eval.give_up_after)
-
-
 async def _work(
     runs: Sequence[CellRun], crew: Crew, configs: Mapping[Cell, Config], config: Config, listen: Listener
 ) -> Session:
@@ -251,13 +248,7 @@ async def _work(
     jobs = list(_jobs(runs, metered(crew, meter), configs))
     for run in runs:
         listen(run.cell, run.tally)
-    waiting = iter(jobs)
-    try:
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(config.eval.concurrency, len(jobs))):
-                workers.create_task(_work_through(waiting, config.seed, started, listen))
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None
+    await work_through(jobs, partial(_work_one, config.seed, started, listen), config.eval.concurrency)
     wall_seconds = time.perf_counter() - started
     tallies = {run.cell: run.tally for run in runs}
     return Session(tallies, len(jobs), meter.num_calls, wall_seconds, meter.busy_seconds)
@@ -271,14 +262,12 @@ def _jobs(runs: Iterable[CellRun], crew: Crew, configs: Mapping[Cell, Config]) -
         yield from (_Job(run, position, own_crew, solver) for position in range(run.first, len(run.questions)))
 
 
-async def _work_through(jobs: Iterator[_Job], seed: int, started: float, listen: Listener) -> None:
-    """One worker. The iterator is shared: whoever is free takes the next job."""
-    for job in jobs:
-        question, began = job.run.questions[job.position], time.perf_counter() - started
-        trace = await job.solver(question, job.crew, seed)
-        ended = time.perf_counter() - started
-        job.run.take(job.position, trace, Timing(question.id, job.run.session, began, ended, trace.usage.seconds))
-        listen(job.run.cell, job.run.tally)
+async def _work_one(seed: int, started: float, listen: Listener, job: _Job) -> None:
+    question, began = job.run.questions[job.position], time.perf_counter() - started
+    trace = await job.solver(question, job.crew, seed)
+    ended = time.perf_counter() - started
+    job.run.take(job.position, trace, Timing(question.id, job.run.session, began, ended, trace.usage.seconds))
+    listen(job.run.cell, job.run.tally)
 
 
 def _note_session(out: Path, session: Session) -> None:

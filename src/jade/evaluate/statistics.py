@@ -84,6 +84,7 @@ def resampled_means(groups: Groups, resamples: int, seed: int) -> Floats:
 
     A group's draws follow from its name: whatever is measured on it meets the same resamples, and no two groups do.
     """
+    # As bytes: results are kept by what was asked for, and an array cannot be such a key.
     means_GS = [_resampled(name, group.tobytes(), resamples, seed) for name, group in groups.items()]
     return np.array(np.mean(means_GS, axis=0))
 

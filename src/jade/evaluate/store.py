@@ -78,6 +78,7 @@ class CellFiles:
 
     def append(self, trace: Trace, timing: Timing, record: Record) -> None:
         """Add one question. The record comes last: a question counts as done when it stands there."""
+        # Unbuffered and one after the other: a kill leaves the first files longer, never the last.
         _append(self.traces, dump_trace(trace))
         _append(self.timings, json.dumps({name: getattr(timing, name) for name in Timing.__slots__}))
         _append(self.records, dump_record(record))

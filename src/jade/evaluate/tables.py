@@ -19,6 +19,8 @@ from jade.evaluate.methods import METHODS, Method
 from jade.team.roles import MEMBERS
 
 MISSING = "–"
+NUM_PLANS = 3
+"""Plans of a method that are named, the commonest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,14 @@ def plan_table(board: Board) -> Table:
     return Table("Plans", note, (*plain.header, *roles), rows)
 
 
-def workflow_table(board: Board, most: int = 3) -> Table:
+def workflow_table(board: Board) -> Table:
     """The commonest plans for the question itself."""
     header = ("method", *map(benchmark_title, board.benchmarks))
     rows = tuple(
-        (Entry(method_title(column)), *(_workflows(column.cells.get(name), most) for name in board.benchmarks))
+        (Entry(method_title(column)), *(_workflows(column.cells.get(name)) for name in board.benchmarks))
         for column in board.columns
     )
-    return Table("Workflows", f"The {most} commonest plans for the question itself, in percent.", header, rows)
+    return Table("Workflows", f"The {NUM_PLANS} commonest plans for the question itself, in percent.", header, rows)
 
 
 def failure_table(board: Board) -> Table:
@@ -247,15 +249,14 @@ def _selected(cell: CellResult | None) -> Entry:
 
 
 def _malformed(column: Column, role: str) -> str:
-    counts = [cell.malformed().get(role, (0, 0)) for cell in column.cells.values()]
-    written = sum(count for _, count in counts)
-    return f"{100 * sum(bad for bad, _ in counts) / written:.1f}" if written else MISSING
+    broken, written = column.malformed(role)
+    return f"{100 * broken / written:.1f}" if written else MISSING
 
 
-def _workflows(cell: CellResult | None, most: int) -> Entry:
+def _workflows(cell: CellResult | None) -> Entry:
     if cell is None:
         return Entry(MISSING)
-    first, *others = (f"{name} {100 * share:.0f}" for name, share in list(cell.shares("workflow").items())[:most])
+    first, *others = (f"{name} {100 * share:.0f}" for name, share in list(cell.shares("workflow").items())[:NUM_PLANS])
     return Entry(first, tuple(others))
 
 

@@ -149,7 +149,7 @@ def _check_busy(team: Team, roles: Sequence[str]) -> None:
 
 
 def say_untrained(config: Config, say: Say) -> None:
-    """Roles that work and learn nothing, in one line: one of somebody's own is not in the default list."""
+    """Name in one line the roles that work and are not trained: a role of the user's own is not in the default list."""
     team = build_team(config.team)
     untrained = [code for code in _working(team) if code not in config.learn.train_roles]
     if untrained:
@@ -168,7 +168,7 @@ def _working(team: Team) -> list[str]:
 
 
 async def say_if_unfit(questions: Sequence[Question], retriever: Retriever, index: str, say: Say) -> None:
-    """That an index seems to be of other documents: whatever the team does, it could not find its answers there."""
+    """Say so where the index seems to be of other documents than the questions: no team could answer them from it."""
     probe = await probe_index(questions, retriever)
     if probe.share < LOW_SHARE:
         say(

@@ -18,6 +18,7 @@ class Deadline:
         self._longest = 0.0
 
     def has_time(self) -> bool:
+        # Clocks of several processes differ: what the first one finds holds for all.
         return self._ends is None or agree(self._clock() + self._longest <= self._ends)
 
     @contextmanager

@@ -23,8 +23,8 @@ from jade.types import Trace
 
 REMEMBERED = ("reward", "malformed", "top_plan")
 EXTREMES = {"least_malformed": ("malformed", min), "least_top_plan": ("top_plan", min), "best_reward": ("reward", max)}
-"""The lowest, or highest, that a recent mean has ever been. What changes slowly takes its recent mean along and is
-never far from that."""
+"""The lowest, or highest, that a recent mean has ever been. The recent mean alone would not show a slow change: it
+follows it."""
 BEYOND_CHANCE = 3.0
 """Standard errors of an iteration's reward that a drop must exceed: the questions drawn differ in how hard they are."""
 

@@ -123,13 +123,13 @@ def _is_own(written: Path) -> bool:
 
 
 def say_if_new(folder: Path, say: Callable[[str], None]) -> None:
-    """Before a run or a warm start is resumed: that there is none, since its folder may be mistyped."""
+    """Say, before a run or a warm start is resumed, where there is none: its folder may be mistyped."""
     if not (folder / "config.toml").is_file():
         say(f"there is no run in {folder} to go on with: it begins")
 
 
 def say_if_bent(config: Config, folder: Path, say: Callable[[str], None]) -> None:
-    """Before a run is resumed: a step size that falls over the iterations falls otherwise when they are others."""
+    """Say, before a run is resumed, where its number of iterations has changed and its step size decays over them."""
     written = folder / "config.toml"
     if config.learn.ppo.decay == "none" or not written.is_file():
         return

@@ -95,8 +95,8 @@ def _can_pass(optimiser: torch.optim.Optimizer) -> bool:
 
 
 def _step_unless(broken: Tensor, optimiser: Any) -> None:
-    """Where it says 1, weights and moments stay, and the step is not counted: said as torch's gradient scaler says
-    it, which looks for infinities too."""
+    """Where it is 1, weights and moments stay as they are and the step is not counted. Fused optimisers are told so by
+    `found_inf`, an attribute that torch's gradient scaler sets for the same end."""
     optimiser.found_inf = broken
     try:
         optimiser.step()

@@ -51,6 +51,7 @@ def read_question_files(
 def is_in_part(question: Question, part: tuple[float, float]) -> bool:
     """Whether a question belongs to the part, wherever in its file it stands and whatever else the file holds."""
     start, end = part
+    # A seed has 63 bits: this is where it stands between none and all of them.
     return start <= derive_seed("part", question.id) / 2**63 < end
 
 

@@ -23,7 +23,8 @@ TEXTS = "texts.json"
 
 
 def check_texts(config: Config, folder: Path, *, anew: bool) -> None:
-    """Note what a run reads when it begins, or begins anew; refuse to go on with one where that is something else."""
+    """Note the checksums of all that a run reads when it begins, or begins anew; refuse to go on with a run when one of
+    them has changed since."""
     material = _material(config)
     found = {str(path): _checksum(path) for path in _texts(config)} | material
     noted = folder / TEXTS
@@ -39,7 +40,7 @@ def check_texts(config: Config, folder: Path, *, anew: bool) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Or not at all: a run of which something is half there could not be resumed."""
+    """Write a file whole or not at all: a run of which something is half there could not be resumed."""
     partial = path.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

@@ -128,10 +128,10 @@ class BodyLimit:
                 refusal = JSONResponse({"error": f"body larger than {self._most_bytes:,} bytes"}, status_code=413)
                 await refusal(scope, receive, send)
                 return
-        await self._app(scope, _replay(bytes(body), receive), send)
+        await self._app(scope, replay(bytes(body), receive), send)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """The body that was already read, then whatever the connection says next."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -27,7 +27,7 @@ def stage_bars(console: Console) -> Iterator[Hear]:
         def show(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
-            if done == total or done % 64 == 0:
+            if done == total or done % 64 == 0:  # drawing costs more than most of what is counted
                 bars.update(tasks[stage], completed=done)
 
         yield show

@@ -43,6 +43,11 @@ def open_screen(*, stderr: bool = False) -> Console:
     return console
 
 
+def tell(console: Console, text: str) -> None:
+    """One line of our own, unfolded and without markup: names of files stand in it."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def complain(message: str) -> None:
     """One line on stderr, whatever the message is made of."""
     print(f"jade: {inert(' '.join(message.splitlines()))}", file=sys.stderr)

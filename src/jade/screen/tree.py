@@ -83,6 +83,7 @@ class GrowingTree:
         before = [step for step in steps if not _closes(step)]
         for step in before:
             tree.add(_leaf(step, outputs))
+        # Of copies: the display draws in a thread of its own while the team goes on.
         for child in (n for n in list(self.nodes.values()) if n.parent == node.id):
             tree.add(self._branch(child, outputs))
         for step in steps[len(before) :]:

@@ -54,6 +54,7 @@ def build_app(
 
 
 def _add_service(app: FastAPI, tally: Tally, *, has_team: bool) -> None:
+    # HEAD as well: what watches over servers often asks so. Of two names for the same one is documented.
     @app.head("/health", include_in_schema=False)
     @app.head("/healthz", include_in_schema=False)
     @app.get("/health", include_in_schema=False)

@@ -59,7 +59,7 @@ def ask_router(desk: Desk, config: ServeConfig) -> APIRouter:
 
 
 def describe_answer(trace: Trace) -> dict[str, Any]:
-    """The answer and what it rests on, as `jade ask --json` prints it."""
+    """The answer, what it rests on, and all that was done."""
     return {
         "trace_id": trace.id,
         "answer": trace.answer,

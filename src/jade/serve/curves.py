@@ -12,7 +12,7 @@ MAX_BYTES = 8 << 20
 """Read at most this much at once; the rest comes with the next look."""
 
 
-def read_curves(path: Path, after: int = 0) -> dict[str, Any]:
+def read_curves(path: Path, after: int) -> dict[str, Any]:
     """Rows written since `after`, the offset to ask from next, and whether the journal was cut back since."""
     try:
         size = path.stat().st_size

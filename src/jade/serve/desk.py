@@ -93,7 +93,7 @@ class Desk:
         self._num_waiting += 1
         try:
             await self._places.acquire()
-        finally:
+        finally:  # whoever gives up waiting is not waiting either
             self._num_waiting -= 1
         self._num_active += 1
         try:

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jade.config import ServeConfig
+from jade.retrieval.server import replay
 from jade.serve.keys import ANONYMOUS, Keyring
 from jade.serve.problems import Problem
 from jade.serve.tally import Tally
@@ -72,7 +73,7 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        started, status = time.perf_counter(), 499
+        started, status = time.perf_counter(), 499  # what is counted where nothing is sent: the client has gone
 
         async def send_guarded(message: Message) -> None:
             nonlocal status
@@ -94,10 +95,11 @@ class Guard:
         holder = self._identify(scope, headers)
         if scope["method"] == "POST":
             self._check_rate(holder)
-            receive = _replay(await self._body(headers, receive), receive)
+            receive = replay(await self._body(headers, receive), receive)
         await self._app(scope, receive, send)
 
     def _check_host(self, headers: Headers) -> None:
+        """A web page elsewhere can make its own name point at this machine; its requests then carry that name."""
         if not self._config.is_meant(headers.get("host", "")):
             raise Problem(421, "wrong_host", "this host name is not served here: see serve.allowed_hosts")
 
@@ -125,6 +127,7 @@ class Guard:
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
         limit = self._config.max_body_bytes
+        # What is announced is refused unread; what is not, or wrongly, is counted while it is read.
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > limit:
             raise _too_large(limit)
@@ -148,16 +151,6 @@ async def _read(receive: Receive, limit: int) -> bytes:
             raise _too_large(limit)
         more = message.get("more_body", False)
     return b"".join(parts)
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once more for the application; after it whatever else the client does."""
-    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive_again() -> Message:
-        return waiting.pop() if waiting else await receive()
-
-    return receive_again
 
 
 def _too_large(limit: int) -> Problem:

@@ -74,7 +74,8 @@ class Library:
         self._paths = [path.resolve() for path in paths]
         self._runs: dict[Found, Run] = {}
         self._looked = -LOOK_AGAIN_SECONDS
-        self._live = _live_run(recent) if recent else None
+        self._live = Run("live", "Answered here", "this server", "live", Shelf(recent)) if recent else None
+        # What appears later may be empty or anything else; what was named must be something to look at.
         for path in self._paths:
             if not any(_search(path)) or (path.is_file() and not _may_hold_traces(path)):
                 raise TraceUnreadable(f"{path}: no traces and no training run there; give a run folder or a trace file")
@@ -169,10 +170,6 @@ def _free_name(found: Found, taken: set[str]) -> str:
     slugs = [re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-") for text in (found.title, found.group)]
     candidates = [slugs[0], "-".join(reversed(slugs)), *(f"{slugs[0]}-{number}" for number in range(2, len(taken) + 3))]
     return next(name for name in candidates if name and name not in taken)
-
-
-def _live_run(recent: Recent) -> Run:
-    return Run("live", "Answered here", "this server", "live", Shelf(recent))
 
 
 def read_reward_config(folder: Path) -> RewardConfig:

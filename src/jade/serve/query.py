@@ -77,10 +77,9 @@ def facets(rows: Sequence[Row]) -> dict[str, list[list[Any]]]:
 
 def summary(rows: Sequence[Row]) -> dict[str, float | int | None]:
     """Means over rows, for the line above the list."""
-    scores = [row.score for row in rows if row.score is not None]
     return {
         "num": len(rows),
-        "score": fmean(scores) if scores else None,
+        "score": _mean(row.score for row in rows if row.score is not None),
         "rounds": _mean(row.rounds for row in rows),
         "retrievals": _mean(row.retrievals for row in rows),
         "tokens": _mean(row.tokens for row in rows),

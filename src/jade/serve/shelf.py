@@ -86,6 +86,7 @@ class Files:
         try:
             stat = path.stat()
             if stat.st_size < reading.offset or (reading.offset and stat.st_ino != reading.inode):
+                # All files, not this one: rows are known by their place in the list of all.
                 self._readings.clear()
                 raise LinesGone
             if stat.st_size == reading.offset:
@@ -187,7 +188,7 @@ class Shelf:
     def find(self, query: str) -> frozenset[int]:
         """Places of the traces whose text holds every word of the query, whatever its case."""
         with self._lock:
-            asked = (query, len(self.look()))
+            asked = (query, len(self.look()))  # with more lines it is another question
             if asked not in self._found:
                 self._found[asked] = frozenset(self._search(query.split()))
                 if len(self._found) > NUM_SEARCHES_KEPT:
@@ -208,6 +209,7 @@ class Shelf:
         except LinesGone:
             return False
         except TraceUnreadable:
+            # What has raised is at its end; kept, it would look like a file that was read whole.
             self._pending = None
             raise
         if self._pending is not None:

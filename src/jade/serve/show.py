@@ -6,7 +6,7 @@ A reward is shown only where gold answers are known: never scored is not zero.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +15,7 @@ from jade.engine.events import Event, NodeOpened, NodeSolved, StepBegan, StepEnd
 from jade.reward.metrics import exact_match, f1
 from jade.reward.outcome import assign_rewards
 from jade.team.team import Team
-from jade.types import Action, Generation, Malformed, Node, Passage, Reward, Selection, Step, Trace
+from jade.types import Action, Generation, Malformed, Passage, Reward, Selection, Step, Trace
 
 Json = dict[str, Any]
 
@@ -42,21 +42,13 @@ def show_trace(trace: Trace, team: Team, reward_config: RewardConfig) -> Json:
         "seed": trace.seed,
         "effort": asdict(trace.effort) if trace.effort else None,
         "usage": asdict(trace.usage),
-        "nodes": [show_node(node) for node in trace.nodes],
+        "nodes": [asdict(node) for node in trace.nodes],
         "steps": [
             show_step(step, team, rewards.get(step.id), kept.get(step.node) if step.found else None)
             for step in trace.steps
         ],
-        "citations": [show_citation(citation) for citation in map(asdict, trace.citations)],
+        "citations": [asdict(citation) for citation in trace.citations],
     }
-
-
-def show_citation(citation: Mapping[str, Any]) -> Json:
-    return {**citation, "passage": dict(citation["passage"])}
-
-
-def show_node(node: Node) -> Json:
-    return {**asdict(node), "children": list(node.children)}
 
 
 def show_step(step: Step, team: Team, reward: Reward | None = None, kept: Sequence[Passage] | None = None) -> Json:
@@ -90,9 +82,9 @@ def show_event(event: Event, team: Team) -> tuple[str, Json]:
     """What a listener heard, by name: node, began, step, solved."""
     match event:
         case NodeOpened(node):
-            return "node", show_node(node)
+            return "node", asdict(node)
         case NodeSolved(node):
-            return "solved", show_node(node)
+            return "solved", asdict(node)
         case StepBegan():
             return "began", asdict(event)
         case StepEnded(step):

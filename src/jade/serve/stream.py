@@ -37,6 +37,7 @@ async def progress(desk: Desk, request: Request) -> AsyncIterator[Event | Trace 
     try:
         while True:
             try:
+                # To give up waiting takes nothing out of the queue.
                 async with asyncio.timeout(QUIET_SECONDS):
                     item = await heard.get()
             except TimeoutError:
@@ -45,7 +46,7 @@ async def progress(desk: Desk, request: Request) -> AsyncIterator[Event | Trace 
             yield item
             if isinstance(item, (Trace, Problem)):
                 return
-    finally:
+    finally:  # also where the stream was closed from outside, because its client has gone
         await _stop(task)
 
 
@@ -64,7 +65,7 @@ async def unless_gone(http: HttpRequest, work: Coroutine[Any, Any, T]) -> T:
     gone = asyncio.create_task(_hang_up(http))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        if not task.done():  # nobody reads this answer; the count of requests shows it
             raise Problem(499, "client_gone", "the client hung up")
         return task.result()
     finally:

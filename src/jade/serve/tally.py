@@ -29,6 +29,7 @@ class Histogram:
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
+        # Prometheus wants each bucket to hold those below it as well.
         for bound, count in zip(bounds, accumulate(self.counts), strict=True):
             yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
         yield _line(f"{name}_sum", labels, self.total_seconds)

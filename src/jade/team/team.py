@@ -130,6 +130,7 @@ def build_team(config: TeamConfig) -> Team:
     builder = TeamBuilder({str(member.code): member for member in MEMBERS})
     for extension in config.extensions:
         _register(extension, builder)
+    # After the extensions, since it may be meant of their roles.
     for code in config.ask_first:
         builder.members[code] = _asked_first(code, builder.members)
     roles = [member for member in builder.members.values() if isinstance(member, RoleSpec)]

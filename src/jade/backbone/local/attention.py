@@ -104,6 +104,7 @@ class PackedLayout:
         _store(self, layer, k_NKD, v_NKD)
         ends_q, starts_k, seen = self._bounds_3C
         keys, values = self.kv[layer].flatten(1, 2)
+        # No dropout, causal, no mask given back. Keys of a piece begin where its bound says; `seqused_k` says how many.
         out_NHD: Tensor = torch.ops.aten._flash_attention_forward(
             q_NHD, keys, values, ends_q, starts_k, PIECE, self.kv.shape[3],
             0.0, True, False, scale=scale, seqused_k=seen[:-1],

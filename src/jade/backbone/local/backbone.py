@@ -116,6 +116,7 @@ class LocalBackbone:
         if not config.adapter:
             return backbone
         adapted = backbone.with_adapter(config.adapter)
+        # Nobody holds the bare one: the model is let go when the adapted one is closed.
         backbone._sharers.remove(backbone)
         return adapted
 
@@ -130,6 +131,7 @@ class LocalBackbone:
         return self._sharing(None)
 
     def _sharing(self, adapter: str | None) -> LocalBackbone:
+        # Not by its constructor, which would start another engine: all of it is shared but for the adapter.
         other = object.__new__(LocalBackbone)
         other.__dict__.update(self.__dict__, _adapter=adapter)
         self._sharers.append(other)

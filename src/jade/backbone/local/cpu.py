@@ -1,6 +1,6 @@
 """A decoder of the Llama family on a CPU: what transformers' own layers compute, in float32 and in a third of the
-operations. For a few rows each of those costs more than its arithmetic, because the weights that pass by drive it and
-its operands out of the caches.
+operations. With few rows an operation costs more than its arithmetic, because the weights that stream by drive its code
+and its operands out of the caches.
 
 The weights stay the model's own. Those that are multiplied with the same input stand side by side in memory, all
 outputs of an input together (which is how few rows are multiplied fastest), and the model's parameters become views of

@@ -47,8 +47,8 @@ class Runner:
         return Slots(CacheShape.of(self.model.config), self.device, self.model.dtype)
 
     def is_oversized(self, num_rows: int, num_jobs: int) -> bool:
-        """Whether jobs should be moved together before a step that so few of so many rows are for. The fused kernels
-        pass idle rows by, and moving takes as long as some steps: there it must be half of them."""
+        """Whether jobs should be moved together before the next step, of whose rows only so many would be busy. Fused
+        kernels pass idle rows by, and moving takes as long as some steps: with them it must save half of the rows."""
         if self._graphs is None:
             return num_rows > num_jobs
         rows, fewest = row_bucket(num_rows), row_bucket(num_jobs)
@@ -123,8 +123,9 @@ class Runner:
             self._decode_once(slots, num_rows, min(num_positions + step, slots.num_positions), how, allowed_BV)
 
     def _decode_at_once(self, graphs: DecodeGraphs, slots: Slots, num_rows: int, how: Draw, num_steps: int) -> None:
-        """Fused kernels look at each row's own length and temperature: one capture serves all, and all the steps. Every
-        launch lets go of the interpreter's lock, and must wait to get it back."""
+        """All the steps as one captured graph. Fused kernels look up each row's length and temperature themselves, so
+        that one capture serves every batch of its size. A launch lets go of the interpreter's lock and must wait to get
+        it back: the fewer there are the better."""
         rows, positions = graphs.shape(slots, num_rows, slots.num_positions)
         how = Draw.NUCLEUS if how is Draw.NUCLEUS else Draw.FULL
 

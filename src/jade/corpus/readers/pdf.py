@@ -31,7 +31,7 @@ def read_pdf(path: Path, name: str, limits: Limits) -> Iterator[Document]:
         raise NotReadable(f"is not a readable PDF ({type(error).__name__}: {_first_line(error)})") from None
     if not any(page.strip() for page in pages):
         raise NotReadable("holds no text (scanned pages?)")
-    starts = [0]
+    starts = [0]  # pages are joined by a line break, which counts too
     for page in pages[:-1]:
         starts.append(starts[-1] + len(page) + 1)
     yield Document(name, title or title_from(path), "\n".join(pages), pages=tuple(starts))

@@ -8,7 +8,7 @@ nobody founds, writes or teaches before growing up.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jade.corpus.world.dice import Dice
@@ -60,12 +60,10 @@ class Part:
     def any(self, kind: str) -> Entity:
         return self.dice.pick(self.members[kind])
 
-    def person_but(self, *names: str) -> Entity:
-        return next(person for person in self._draws("person") if person.name not in names)
-
-    def _draws(self, kind: str) -> Iterator[Entity]:
-        while True:
-            yield self.any(kind)
+    def person_but(self, name: str) -> Entity:
+        while (person := self.any("person")).name == name:
+            pass
+        return person
 
     def birth(self, name: str) -> int:
         return year_of_date(self.facts[name, "person.born"])

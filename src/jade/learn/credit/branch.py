@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from jade.config import CreditConfig
 from jade.learn.credit.base import Credit, Floats, spread
-from jade.learn.credit.group import team_rewards
+from jade.learn.credit.group import mean_of, team_rewards
 from jade.learn.transitions import Experience
 from jade.types import Trace, Transition
 
@@ -48,7 +46,7 @@ def branch(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) 
     for transition in experience.transitions:
         mine = earned[transition.group][transition.trace]
         others = [earned[transition.group][other] for other in _company(transition, crossings)]
-        gained = mine - _mean(others) if others else 0.0
+        gained = mine - mean_of(others) if others else 0.0
         advantages.append(gained + transition.reward.format)
         returns.append(transition.reward.total)
     return Credit(spread(advantages, values), spread(returns, values))
@@ -78,15 +76,10 @@ def _crossings(experience: Experience) -> Crossings:
 
 def _walk(trace: Trace, known: Points) -> Iterator[tuple[str, tuple[Point, ...]]]:
     """Each call's points: its prompt, then the calls before it, and ever fewer of them."""
-    behind = [START]
+    behind = [START]  # the point behind each call so far, numbered by the point before it and what was said
     for step in trace.steps:
         if step.generation is None:
             continue
         before = known.setdefault(("before", step.role, step.generation.prompt_ids), len(known))
         yield step.id, (before, *reversed(behind))
         behind.append(known.setdefault(("behind", behind[-1], step.role, step.generation.token_ids), len(known)))
-
-
-def _mean(rewards: Sequence[float]) -> float:
-    """Of equal rewards that reward exactly, where a sum would have been rounded."""
-    return rewards[0] if len(set(rewards)) == 1 else float(np.mean(rewards))

@@ -19,7 +19,8 @@ SMALLEST_DEVIATION = 1e-6
 
 
 def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -> Credit:
-    baselines = {name: _baseline(list(of.values())) for name, of in team_rewards(experience).items()}
+    rewards = {name: list(of.values()) for name, of in team_rewards(experience).items()}
+    baselines = {name: (mean_of(each), float(np.std(each))) for name, each in rewards.items()}
     advantages = []
     for transition in experience.transitions:
         mean, deviation = baselines[transition.group]
@@ -31,11 +32,9 @@ def group(experience: Experience, values: Sequence[Floats], cfg: CreditConfig) -
     return Credit(spread(advantages, values), spread(returns, values))
 
 
-def _baseline(rewards: list[float]) -> tuple[float, float]:
-    """Mean and deviation; of equal rewards the mean is that reward exactly, where a sum would have been rounded."""
-    if len(set(rewards)) == 1:
-        return rewards[0], 0.0
-    return float(np.mean(rewards)), float(np.std(rewards))
+def mean_of(rewards: Sequence[float]) -> float:
+    """Of equal rewards that reward exactly, where a sum would have been rounded."""
+    return rewards[0] if len(set(rewards)) == 1 else float(np.mean(rewards))
 
 
 def team_rewards(experience: Experience) -> dict[str, dict[str, float]]:

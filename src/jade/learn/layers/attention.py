@@ -103,6 +103,7 @@ def _all_at_once(
 ) -> Tensor:
     """One flash kernel for the whole row: the last query of a call sees all of its keys, the one before it all but the
     last, and so on. Rotated queries and keys come in float32 under autocast."""
+    # Behind the lengths: no dropout, causal, no mask given back.
     out_TAD: Tensor = torch.ops.aten._flash_attention_forward(
         query_TAD.to(value_SKD.dtype), key_SKD.to(value_SKD.dtype), value_SKD,
         packing.bound_C, packing.whole_bound_C, packing.longest_added, packing.longest,

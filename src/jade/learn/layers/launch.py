@@ -40,7 +40,7 @@ class Form:
     about: object
     """What the driver has to know of it: its threads, its memory."""
     held: object
-    """Whose end would take the function off the device."""
+    """Only kept: when it is collected as garbage, the function is taken off the device."""
 
 
 class Kernel:

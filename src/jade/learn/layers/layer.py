@@ -121,6 +121,7 @@ class Layer:
         row, queries, num_heads = self.row, self.queries, self.shape.num_heads
         into_TXD = out_grad_QAD.new_empty(len(seen.x_TH), num_heads + 2 * self.shape.num_keys, self.shape.size)
         query_into_TAD, others_into_TXD = into_TXD.split_with_sizes((num_heads, 2 * self.shape.num_keys), 1)
+        # Where only some tokens look, their gradients are put into the row afterwards.
         query_into_QAD = query_into_TAD if queries.token_Q is None else torch.empty_like(seen.query_QAD)
         shared = self.kernels.attend_back(
             out_grad_QAD,

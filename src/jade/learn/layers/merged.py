@@ -86,6 +86,7 @@ class Rows:
             yield from zip(self.weights, grad_LOI, strict=True)
             return
         up_LOR, down_LRI = halves
+        # With beta=0 the first argument is not read: each is a product that takes the scale along.
         up_grad_LOR = torch.baddbmm(up_LOR, grad_LOI, down_LRI.mT, beta=0, alpha=self.scale)
         down_grad_LRI = torch.baddbmm(down_LRI, up_LOR.mT, grad_LOI, beta=0, alpha=self.scale)
         yield from zip(self.ups, up_grad_LOR, strict=True)

@@ -24,9 +24,9 @@ from jade.backbone.local.blocks import Blocks
 from jade.learn.batches import send
 
 NUMBERS = 8
-"""Numbers a tile is described by: its first row or key, and what there is to know of its call (`calls_of`). They are as
-many as to let each description begin where the memory is aligned: so no kernel is compiled again because another batch
-has its descriptions elsewhere."""
+"""Numbers a tile is described by: its first row or key, and the seven of its call (`calls_of`). With eight of them
+every table of descriptions begins at an aligned address, whatever the batch. For one that did not Triton would compile
+the kernel anew."""
 Spans = Sequence[tuple[int, int]]
 """A first token and the one behind the last, for each call."""
 

@@ -95,8 +95,8 @@ def _by_dataset(traces: Sequence[Trace], outcomes: Sequence[float]) -> Iterator[
 
 
 def _split_gains(traces: Sequence[Trace], outcomes: Sequence[float]) -> dict[str, float]:
-    """What splitting a question earns over leaving it whole, where its rollouts did both: what a planner could learn
-    from. Within a question, since those that are split are not those that are left whole."""
+    """What splitting a question earns over leaving it whole: what a planner could learn from. Only questions whose
+    rollouts did both are compared, each with itself, since others that are split differ from those left whole."""
     tried: dict[tuple[str, str, str], dict[bool, list[float]]] = {}
     for trace, earned in zip(traces, outcomes, strict=True):
         tried.setdefault(trace.question.key, {}).setdefault(is_split(trace), []).append(earned)

@@ -146,6 +146,7 @@ def _draw_seeds(axes: Any, seeds: Sequence[Rows], name: str, colour: str, label:
     lines = [dict(zip(*_line(rows, name), strict=True)) for rows in seeds]
     for line in lines:
         axes.plot(list(line), smooth(list(line.values())), color=colour, alpha=0.25, linewidth=1)
+    # Runs of one setting may have come to different points: beyond the shortest a mean would be of other runs.
     steps = [step for step in lines[0] if all(step in line for line in lines)]
     means = [sum(line[step] for line in lines) / len(lines) for step in steps]
     axes.plot(steps, smooth(means), color=colour, label=label)

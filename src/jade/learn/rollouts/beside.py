@@ -111,7 +111,7 @@ async def open_beside(config: Config) -> AsyncIterator[Beside]:
 
 
 async def _shared(device: torch.device, lines: Sequence[Line]) -> torch.device:
-    """Whose memory weights are handed on in: the GPU's, if all of them can open it."""
+    """In whose memory weights are handed on: in the GPU's, if all the other processes can open it."""
     processor = torch.device("cpu")
     if device.type != "cuda":
         return processor

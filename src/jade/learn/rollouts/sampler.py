@@ -99,6 +99,6 @@ async def _lead(shared: Follows, policy: Policy, version: int) -> None:
     if is_first():
         await shared.follow(policy, version)
     else:
-        for _ in policy.sampler_weights():
+        for _ in policy.sampler_weights():  # going through them is the help: each is put together by all at once
             pass
     agree(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,6 +11,7 @@ from jade.backbone.scripted import ScriptedBackbone
 from jade.config import Config
 from jade.engine.effort import draw_prices
 from jade.engine.record import read_traces
+from jade.engine.rollout import work_through
 from jade.engine.seeds import derive_seed
 from jade.errors import ConfigError
 from jade.learn.check import check_roles, check_team
@@ -79,25 +79,19 @@ async def collect(config: Config, course: Course, retriever: Retriever) -> list[
     cfg = config.warmstart
     plans = Plans(cfg.plan_by == "hops", cfg.plan_by == "none", cfg.other_plans, cfg.split_gain)
     taught: list[list[Example]] = [[] for _ in lessons]
-    waiting = iter(enumerate(lessons))
 
-    async def work_through() -> None:
-        for place, (team, lesson, number) in waiting:
-            taught[place] = await teach(
-                lesson,
-                replace(crew, team=team),
-                seed=derive_seed(config.seed, "warm start", number),
-                effort=_effort(config, place),
-                plans=plans,
-                shown=_shown(config, place, retriever),
-            )
+    async def work(place: int) -> None:
+        team, lesson, number = lessons[place]
+        taught[place] = await teach(
+            lesson,
+            replace(crew, team=team),
+            seed=derive_seed(config.seed, "warm start", number),
+            effort=_effort(config, place),
+            plans=plans,
+            shown=_shown(config, place, retriever),
+        )
 
-    try:
-        async with asyncio.TaskGroup() as workers:
-            for _ in range(min(CONCURRENCY, len(lessons))):
-                workers.create_task(work_through())
-    except BaseExceptionGroup as group:  # one complaint is what its user can mend
-        raise group.exceptions[0] from None
+    await work_through(range(len(lessons)), work, CONCURRENCY)
     own = best_examples(course.own_traces, course.team, config.warmstart.min_outcome)
     return distinct(_of_roles([*(example for each in taught for example in each), *own], config.warmstart.roles))
 

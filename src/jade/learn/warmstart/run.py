@@ -96,6 +96,7 @@ def _exported(policy: Policy, config: Config, folder: Path) -> Path:
     out = folder / ("adapter" if config.learn.policy.adapt == "lora" else "model")
     fitted = Checkpoints(folder / "checkpoints").newest()
     assert fitted is not None, "a fit that ended has a checkpoint"
+    # A fit that was resumed when it had ended writes no checkpoint: its model is still the one that lies there.
     if out.is_dir() and out.stat().st_mtime_ns >= fitted.stat().st_mtime_ns:
         return out
     shutil.rmtree(out, ignore_errors=True)

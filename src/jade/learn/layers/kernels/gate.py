@@ -119,9 +119,10 @@ def _gated_back_learning(
     WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, BOTH_STRIDE: tl.constexpr, ABOVE_STRIDE: tl.constexpr,
     SUMS: tl.constexpr, N: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
-    """The product is taken with what came out as its second factor, which goes there by the processor's shared memory:
-    of a first factor that is turned all would be computed twice, once as it is stored and once as it is multiplied.
-    What only the other gradients need is asked for a step ahead by hand; the compiler does so for a product's factors.
+    """What came out is the product's second factor, and reaches it through the processor's shared memory. As the first
+    factor it would have to be transposed, and all of it would be computed twice: once laid out as it is stored, once as
+    it is multiplied. The gradient that comes in is loaded a step ahead by hand, since it is no factor of a product: for
+    those the compiler does so.
     """
     column_F, rank_N = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F), tl.arange(0, BLOCK_N)
     share = (num + tl.num_programs(1) * BLOCK_T - 1) // (tl.num_programs(1) * BLOCK_T) * BLOCK_T

@@ -66,8 +66,9 @@ def _add_low_rank(
     O: tl.constexpr, I: tl.constexpr, N: tl.constexpr,  # noqa: E741
     BLOCK_W: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_T: tl.constexpr,
 ):  # fmt: skip
-    """A program's tile belongs to one side; the other side's tokens are none to it. So both are worked one behind the
-    other in the same memory, which two branches would not share."""
+    """A program's tile belongs to the ups or to the downs. The code for both stands one behind the other, and what is
+    not this program's is given no tokens. So both use the same shared memory, which two branches of an `if` would not.
+    """
     OUT_TILES: tl.constexpr = (O + BLOCK_W - 1) // BLOCK_W
     RANK_TILES: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
     tile = tl.program_id(0) // RANK_TILES

@@ -3,7 +3,7 @@
 let key = sessionStorage.getItem("jade-key") ?? "";
 const listeners = new Set();
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;

@@ -194,7 +194,7 @@ export class TracesView {
 }
 
 /** What a row of the list shows. */
-export function rowChildren(row) {
+function rowChildren(row) {
   const flags = { error: "bad", malformed: "bad", stopped: "warn" };
   return [
     h(
