@@ -8,6 +8,7 @@ import pytest
 import torch
 from backbone_builders import make_model
 from standin_kernels import plain_flash
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from jade.backbone.local import slots as local_slots
 from jade.backbone.local.attention import PIECE, DecodeLayout, Layout, PackedLayout, PrefillLayout, Span
@@ -123,6 +124,13 @@ def test_without_a_layout_the_model_is_the_plain_one_padding_included(kind: str)
 def test_a_model_with_sliding_windows_is_refused_by_name() -> None:
     model = make_model("qwen2", use_sliding_window=True, sliding_window=16, max_window_layers=0)
     with pytest.raises(ConfigError, match=r"qwen2.*sliding-window"):
+        Runner(model, {2})
+
+
+def test_a_model_of_another_build_is_refused_by_name() -> None:
+    """Its keys and values have no place in our slots: every call waited for ever."""
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=320, n_embd=16, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2))
+    with pytest.raises(ConfigError, match=r"'gpt2' is not built as Llama, Qwen2 and their like are; serve it"):
         Runner(model, {2})
 
 

@@ -23,9 +23,11 @@ from local_builders import (
 )
 
 from jade.backbone.local.backbone import LocalBackbone
+from jade.backbone.local.runner import Runner
 from jade.backbone.local.slots import Slots
 from jade.errors import BackboneFailed, ConfigError
 from jade.types import Generation, Sampling
+from patience import PATIENCE_SECONDS
 
 
 async def test_a_prompt_the_model_cannot_read_fails_alone() -> None:
@@ -43,6 +45,21 @@ async def test_a_prompt_the_model_cannot_read_fails_alone() -> None:
     for prompt, generation in zip(PROMPTS, found, strict=False):
         assert isinstance(generation, Generation)
         assert generation.token_ids == (await alone(prompt, Sampling(max_tokens=5))).token_ids
+
+
+@MODES
+async def test_an_engine_that_has_no_room_to_begin_in_fails_all_who_wait(
+    inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: Runner) -> Slots:
+        raise MemoryError("no room for keys and values")
+
+    monkeypatch.setattr(Runner, "new_slots", no_room)
+    async with opened(inline=inline) as backbone:
+        asked = [backbone.generate(prompt, Sampling(max_tokens=5)) for prompt in PROMPTS[:3]]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            failed = await asyncio.gather(*asked, return_exceptions=True)
+    assert [str(each) for each in failed] == ["the local engine failed: MemoryError: no room for keys and values"] * 3
 
 
 @MODES

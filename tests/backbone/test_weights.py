@@ -80,6 +80,13 @@ def test_a_converted_model_computes_what_the_original_does_and_stays_tied(tiny_g
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    """transformers makes one of no words for it, and every prompt would have no tokens."""
+    make_model("qwen2").save_pretrained(tmp_path)
+    with pytest.raises(WeightsMissing, match=rf"model folder {tmp_path} has no tokenizer; save the model's own there"):
+        load_model(tmp_path, torch.float32)
+
+
 def test_a_matrix_that_a_quantiser_stored_twice_is_tied_again_from_the_output(tmp_path: Path) -> None:
     model = make_model()
     output = model.get_output_embeddings().weight

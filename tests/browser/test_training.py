@@ -71,7 +71,7 @@ def test_a_run_in_progress_grows_on_the_page(page: Page, tmp_path: Path) -> None
         append_traces(folder / "traces" / "iteration-000001.jsonl", make_traces())
         write(folder, iteration(4), GUARD, DEV)
         expect(page.locator(".pulse.live")).to_contain_text("iteration 4")
-        for title in ("Reward", "Outcome (F1)", "Rounds and searches", "Entropy", "Tokens trained on a second"):
+        for title in ("Reward", "Outcome", "Rounds and searches", "Entropy", "Tokens trained on a second"):
             expect_points(page, title, 4)
         expect(page.locator(".chart .dot").first).to_be_attached()
         expect(page.locator(".events")).to_contain_text("moved too far")

@@ -111,6 +111,14 @@ def test_bad_settings_elsewhere_are_refused_by_name(sound: dict[str, Any], secti
     refused(sound | section, field)
 
 
+@pytest.mark.parametrize(("rule", "critic", "is_idle"), [("group", "head", True), ("group", "none", False)])
+def test_a_critic_that_nobody_asks_is_named(sound: dict[str, Any], rule: str, critic: str, is_idle: bool) -> None:
+    said: list[str] = []
+    learn = sound["learn"] | {"rollouts": 2, "credit": {"rule": rule}, "policy": {"critic": critic}}
+    check_training(Config.model_validate(sound | {"learn": learn}), said.append)
+    assert any("learn.policy.critic: group credit asks no critic" in line for line in said) == is_idle
+
+
 def test_halves_that_are_compared_need_two_rollouts_each(sound: dict[str, Any]) -> None:
     mirrored = sound | {"reward": {"dial": 0.2, "mirror": True}}
     learn = sound["learn"] | {"credit": {"rule": "group"}}
@@ -279,7 +287,7 @@ def test_settings_are_never_half_there(tiny_model: Path, tmp_path: Path, monkeyp
 def test_a_resumed_run_must_be_the_same_run(tiny_model: Path, tmp_path: Path) -> None:
     claim(make_config(tiny_model), tmp_path, resume=False)
     claim(make_config(tiny_model, {"learn": {"iterations": 99}}), tmp_path, resume=True)
-    with pytest.raises(ConfigError, match=r"learn\.ppo\.clip"):
+    with pytest.raises(ConfigError, match=r"learn\.ppo\.clip: is 0\.3 and was 0\.2 when the run began in "):
         claim(make_config(tiny_model, {"learn": {"iterations": 99, "ppo": {"clip": 0.3}}}), tmp_path, resume=True)
 
 

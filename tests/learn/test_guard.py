@@ -41,7 +41,8 @@ async def test_a_fault_that_stays_stops_the_run_the_third_time_with_a_report(
         (fault.event, fault.back, scale) for scale in (0.5, 0.25, 0.125)
     ]
     assert f"rolled this run back 3 times in a row and ended it at iteration {AT}" in after.stopped
-    assert after.stopped.count(f"iteration {AT}: {fault.event}: {fault.detail}") == 3
+    for row in after.guard:  # each once, however often it was the same
+        assert after.stopped.count(f"iteration {AT}: {fault.event}: {row['detail']}") == 1
     assert f"the last good checkpoint is {tmp_path / 'checkpoints' / f'step-{fault.back:06d}'}; " in after.stopped
     by_hand = "mend what failed, then go on with --resume"
     remedy = by_hand if fault.event == "failures" else "a learn.ppo.learning_rate smaller than 0.001"

@@ -194,11 +194,21 @@ def test_figures_are_reported_over_all_and_for_each_role(tiny_model: Path) -> No
     figures = make_learner(tiny_model).update(make_mixed(), iteration=0, seed=0)
     for name in ("policy", "value", "entropy", "approx_kl", "clipped", "explained_variance"):
         assert {name, f"{name}/P", f"{name}/AG"} <= figures.keys()
+    for name in ("advantage", "advantage_std"):
+        assert {name, f"{name}/P", f"{name}/AG"} <= figures.keys()
     assert figures["tokens/P"] + figures["tokens/AG"] == sum(len(t.action_ids) for t in make_mixed().transitions)
     assert figures["optimiser_steps"] == 2
     assert figures["update_tokens"] == sum(2 + len(t.action_ids) for t in make_mixed().transitions)
     # All twelve have one prompt of two tokens: the rows of the two steps hold it once each.
     assert figures["shared"] == pytest.approx(10 * 2 / figures["update_tokens"])
+
+
+def test_advantages_are_reported_as_the_rule_gave_them_and_not_as_they_were_normalised(tiny_model: Path) -> None:
+    calls = [make_transition(f"t{n}", f"s{n}", "AG", outcome=n / 10, group="q") for n in range(4)]
+    settings: dict[str, object] = {"credit": {"rule": "group"}, "policy": {"critic": "none"}}
+    figures = make_learner(tiny_model, settings).update(make_experience(calls), iteration=0, seed=0)
+    assert figures["advantage/AG"] == pytest.approx(0.0)
+    assert figures["advantage_std/AG"] == figures["advantage_std"] == pytest.approx(np.std([0.0, 0.1, 0.2, 0.3]))
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, {"credit": {"rule": "group"}, "policy": {"critic": "none"}}])

@@ -32,7 +32,7 @@ from jade.learn.monitor.plot import (
     top_plans,
 )
 from jade.learn.monitor.show import Lines, LiveTable, choose_columns, describe_plans, speed_of, time_left, watch
-from jade.types import Malformed, Node, Observation, Passage, Question, Selection, Trace, Usage, Workflow
+from jade.types import Malformed, Node, Observation, Passage, Question, Selection, Step, Trace, Usage, Workflow
 
 FIGURES = {"reward": 0.25, "outcome": 0.5, "rounds": 2.0, "retrievals": 1.0, "malformed": 0.1, "approx_kl": 0.01}
 PLANS = {"plan/QDS": 0.6, "plan/R,AG": 0.4}
@@ -62,12 +62,27 @@ def test_rollouts_are_summed_up_in_flat_figures() -> None:
     # Half of the calls are malformed, at a penalty of 1 each.
     assert figures["step_reward"] == pytest.approx(1 / 3 - 0.3 - 0.5)
     assert (figures["malformed"], figures["malformed/P"], figures["malformed/AG"]) == (0.5, 0.0, 1.0)
+    assert figures["step_reward/P"] == pytest.approx(1 / 3 - 0.3)
+    assert figures["step_reward/AG"] == pytest.approx(1 / 3 - 0.3 - 1)
     assert figures["failed"] == pytest.approx(1 / 3)
     assert figures["plan/R,AG"] == figures["top_plan"] == pytest.approx(2 / 3)
     assert (figures["outcome/nq"], figures["outcome/hotpotqa"]) == (0.5, 0.0)
     assert (figures["split/nq"], figures["split/hotpotqa"]) == (0.5, 0.0)
     assert figures["split_gain"] == figures["split_gain/nq"] == 1.0
     assert "split_gain/hotpotqa" not in figures, "nothing of it was split"
+
+
+def test_outputs_that_ran_out_of_room_and_prompts_that_lost_some_are_counted_for_each_role() -> None:
+    def said(number: int, role: str, ids: int, **how: Any) -> Step:
+        step = make_step(number, role, ids=[7] * ids)
+        assert step.generation is not None
+        return replace(step, generation=replace(step.generation, **how))
+
+    steps = (said(0, "P", 2), said(1, "AG", 8, finish="length"), said(2, "AG", 4, prompt_cut=30), said(3, "AG", 3))
+    figures = rollout_figures([replace(make_planned("a", "R,AG", "Ada"), steps=steps)], RewardConfig())
+    assert (figures["output_cut"], figures["output_cut/P"], figures["output_cut/AG"]) == (1 / 4, 0.0, 1 / 3)
+    assert (figures["prompt_cut"], figures["prompt_cut/P"], figures["prompt_cut/AG"]) == (1 / 4, 0.0, 1 / 3)
+    assert (figures["output_tokens/P"], figures["output_tokens/AG"]) == (2, 5)
 
 
 def test_selectors_are_held_against_the_order_of_the_search() -> None:

@@ -57,6 +57,7 @@ def check_training(config: Config, say: Say = keep_quiet) -> Material:
     check_roles(team, config.learn.ppo.role_weight, "learn.ppo.role_weight")
     _check_busy(team, config.learn.train_roles)
     _check_credit(config)
+    _say_idle_critic(config, say)
     _check_prices(config)
     _check_ahead(config)
     learn = config.learn
@@ -219,6 +220,12 @@ def _check_credit(config: Config) -> None:
         raise ConfigError(f"learn.rollouts: {rule} credit compares rollouts and needs at least 2, not {learn.rollouts}")
     if learn.policy.critic == "none" and rule in ("trajectory", "shared"):
         raise ConfigError(f"learn.policy.critic: {rule} credit needs a critic; choose head or separate")
+
+
+def _say_idle_critic(config: Config, say: Say) -> None:
+    critic, rule = config.learn.policy.critic, config.learn.credit.rule
+    if rule in AMONG_ROLLOUTS and critic != "none":
+        say(f"learn.policy.critic: {rule} credit asks no critic, and this run trains one; none would spare its time")
 
 
 def _check_prices(config: Config) -> None:

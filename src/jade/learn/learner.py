@@ -121,12 +121,13 @@ class Learner:
             taken.take(add_up(loss))
         stepped = Moment(self.policy.device)
         kl_after = self._kl_after(experience, credit.rows)
-        of_before = {**_agreement(experience, before), **_fit_of_values(experience, before, credit)}
+        of_before = _agreement(experience, before) | _fit_of_values(experience, before, credit)
         norms = taken.norms()
         seen = tally.figures(norms) | {"kl_after": _mean(kl_after)} if credit.rows else {}
         return {
             **seen,
             **of_before,
+            **_spread_of_credit(experience, credit),
             "left_out": 1 - len(credit.rows) / len(experience.transitions),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "seconds_look_back": started.until(looked),
@@ -367,6 +368,19 @@ def _fit_of_values(experience: Experience, before: Before, credit: Credit) -> di
         figures[f"explained_variance/{role}"] = _explained(
             [before.values[row] for row in rows], [credit.returns[row] for row in rows]
         )
+    return figures
+
+
+def _spread_of_credit(experience: Experience, credit: Credit) -> dict[str, float]:
+    """The rule's advantages of what is learned from, before they are normalised: mean and deviation over tokens. A role
+    whose calls all deserve the same has nothing to learn, and normalising blows up what little there is."""
+    rows_of: dict[str, list[int]] = {"": list(credit.rows)}
+    for row in credit.rows:
+        rows_of.setdefault(f"/{experience.transitions[row].role}", []).append(row)
+    figures: dict[str, float] = {}
+    for part, rows in sorted(rows_of.items()) if credit.rows else ():
+        tokens = np.concatenate([credit.given[row] for row in rows])
+        figures |= {f"advantage{part}": float(tokens.mean()), f"advantage_std{part}": float(tokens.std())}
     return figures
 
 

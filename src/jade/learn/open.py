@@ -108,9 +108,10 @@ def claim(config: Config, folder: Path, resume: bool) -> None:
         raise ConfigError(
             f"--out: {written} is not a run's own, which would replace it; give another folder, or move it"
         )
-    changed = [name for name in differences(load_config(written), config) if name not in FREE]
+    before = load_config(written)
+    changed = [name for name in differences(before, config) if name not in FREE]
     if resume and changed:
-        raise ConfigError(f"{changed[0]}: differs from the run in {folder}; a resumed run must be the same run")
+        raise ConfigError(f"{_changed(changed[0], before, config)} in {folder}; a resumed run must be the same run")
     # Where neither weights nor examples were made yet, nothing was made of what was noted.
     check_texts(config, folder, anew=not begun and not any(folder.glob("examples*")))
     write_whole(written, dump_config(config))
@@ -142,6 +143,11 @@ def differences(one: Config, other: Config) -> list[str]:
     """Dotted names of the settings in which two configs differ."""
     left, right = (_flat(config.model_dump(mode="json")) for config in (one, other))
     return sorted(name for name in left.keys() | right.keys() if left.get(name) != right.get(name))
+
+
+def _changed(name: str, before: Config, now: Config) -> str:
+    was, new = (_flat(config.model_dump(mode="json")).get(name) for config in (before, now))
+    return f"{name}: is {new!r} and was {was!r} when the run began"
 
 
 def _flat(data: dict[str, object], path: str = "") -> dict[str, object]:

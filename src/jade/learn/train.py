@@ -314,7 +314,8 @@ class Run:
 
     def _report(self, failed: int, strikes: int) -> str:
         rows = list(read_journal(self.folder, "guard"))[-strikes:]
-        events = "; ".join(f"iteration {row['iteration']}: {row['event']}: {row['detail']}" for row in rows)
+        told = dict.fromkeys(f"iteration {row['iteration']}: {row['event']}: {row['detail']}" for row in rows)
+        events = "; ".join(told)  # what fails at once fails alike each time
         return (
             f"the guard rolled this run back {strikes} times in a row and ended it at iteration {failed} ({events}); "
             f"the last good checkpoint is {self.checkpoints.newest()}; {self._remedy({row['event'] for row in rows})}"

@@ -200,6 +200,8 @@ def load_model(folder: Path, dtype: torch.dtype) -> tuple[Any, Any]:
             tokenizer = AutoTokenizer.from_pretrained(folder, **plain)
     except Exception as error:  # a damaged folder can fail in any parser
         raise WeightsMissing(f"model folder {folder} cannot be loaded ({type(error).__name__}: {error})") from error
+    if not tokenizer.encode("Who?", add_special_tokens=False):  # of some models transformers makes an empty one
+        raise WeightsMissing(f"model folder {folder} has no tokenizer; save the model's own there (save_pretrained)")
     return model, tokenizer
 
 

@@ -182,8 +182,8 @@ class Engine:
         num_active = self.num_active
         room = self._max_batch - sum(len(lane.jobs) for lane in self._lanes.values())
         while self._waiting and room > 0 and budget > 0:
+            lane = self._lane(self._waiting[0].adapter)  # may fail, and whoever is out of the queue then waits for ever
             job = self._waiting.popleft()
-            lane = self._lane(job.adapter)
             prefix, whole = (job.adapter, job.prompt.system), (job.adapter, job.row)
             if lane.lacks_prefix(job) and prefix in computing:
                 left.append(job)

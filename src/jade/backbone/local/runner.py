@@ -219,8 +219,11 @@ def copy_to_twins(slots: Slots, admitted: Sequence[Admission]) -> None:
 def _require_plain_attention(config: Any) -> None:
     windowed = getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if windowed or kinds != {"full_attention"}:
+    fault = "uses sliding-window or other special attention" if windowed or kinds != {"full_attention"} else ""
+    if not hasattr(config, "num_key_value_heads"):
+        fault = "is not built as Llama, Qwen2 and their like are"
+    if fault:
         raise ConfigError(
-            f"model type {config.model_type!r} uses sliding-window or other special attention; "
-            "serve it with an OpenAI-compatible server and give its URL instead"
+            f"model type {config.model_type!r} {fault}; serve it with an OpenAI-compatible server and give its URL "
+            "instead"
         )

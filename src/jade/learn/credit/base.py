@@ -29,6 +29,8 @@ class Credit:
     returns: tuple[Floats, ...]
     rows: tuple[int, ...] = ()
     """The transitions to learn from; a rule may leave this alone, it is filled afterwards."""
+    given: tuple[Floats, ...] = ()
+    """The advantages as the rule gave them, before they were normalised; filled afterwards too."""
 
 
 Rule: TypeAlias = Callable[[Experience, Sequence[Floats], CreditConfig], Credit]

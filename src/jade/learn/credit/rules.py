@@ -51,7 +51,8 @@ def assign_credit(
         telling = {experience.transitions[row].group for row in rows if credit.advantages[row].any()}
         calls = experience.transitions
         rows = [row for row in rows if calls[row].group in telling or calls[row].role in bonus_roles]
-    return replace(credit, advantages=_normalised(experience, credit, rows, cfg), rows=tuple(rows))
+    normal = _normalised(experience, credit, rows, cfg)
+    return replace(credit, advantages=normal, rows=tuple(rows), given=credit.advantages)
 
 
 def _normalised(experience: Experience, credit: Credit, rows: Sequence[int], cfg: CreditConfig) -> tuple[Floats, ...]:

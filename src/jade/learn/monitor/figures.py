@@ -9,22 +9,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, stdev
+from typing import TypeAlias
 
 from jade.config import RewardConfig
 from jade.engine.budget import has_failed
 from jade.reward.metrics import exact_match
 from jade.reward.outcome import assign_rewards, cost, outcome
 from jade.reward.selection import added_up, kept_in
-from jade.types import Malformed, Step, Trace
+from jade.types import Generation, Malformed, Step, Trace
+
+Call: TypeAlias = tuple[Step, Generation, float]
+"""A call of the model, what it said and what it earned."""
 
 
 def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, float]:
     """Outcome, cost, turns, format and plans of a batch of traces."""
     outcomes, costs = [outcome(trace) for trace in traces], [cost(trace, cfg) for trace in traces]
-    calls = [step for trace in traces for step in trace.steps if step.generation is not None]
+    calls = _calls(traces, cfg)
     figures = {
         **reward_figures(traces, cfg),
-        "step_reward": _step_reward(traces, cfg),
         "outcome": fmean(outcomes),
         "exact_match": fmean(exact_match(trace.answer, trace.question.answers) for trace in traces),
         "cost": fmean(costs),
@@ -35,9 +38,9 @@ def rollout_figures(traces: Sequence[Trace], cfg: RewardConfig) -> dict[str, flo
         "prompt_tokens": fmean(trace.usage.prompt_tokens for trace in traces),
         "failed": fmean(trace.error is not None for trace in traces),
         "failed_steps": _failed_steps(traces),
-        "malformed": _malformed(calls),
+        **_of_calls(calls),
     }
-    by_role = {f"malformed/{role}": _malformed(of) for role, of in _by_role(calls).items()}
+    by_role = {f"{name}/{role}": mean for role, of in _by_role(calls).items() for name, mean in _of_calls(of).items()}
     parts = by_role | dict(_by_dataset(traces, outcomes)) | _split_gains(traces, outcomes) | _selections(traces)
     return figures | parts | _plans(traces)
 
@@ -57,10 +60,29 @@ def _error(traces: Sequence[Trace], rewards: Sequence[float]) -> float:
     return stdev(means) / sqrt(len(means)) if len(means) > 1 else 0.0
 
 
-def _step_reward(traces: Sequence[Trace], cfg: RewardConfig) -> float:
-    """What a call earns on average, its own format penalty included: the quantity that learning raises."""
-    totals = [reward.total for trace in traces for reward in assign_rewards(trace, cfg).values()]
-    return fmean(totals) if totals else 0.0
+def _calls(traces: Sequence[Trace], cfg: RewardConfig) -> list[Call]:
+    """Every call of the model, and what it earned."""
+    rewarded = ((trace, assign_rewards(trace, cfg)) for trace in traces)
+    return [
+        (step, step.generation, rewards[step.id].total)
+        for trace, rewards in rewarded
+        for step in trace.steps
+        if step.generation is not None
+    ]
+
+
+def _of_calls(calls: Sequence[Call]) -> dict[str, float]:
+    """What calls earn on average, their own format penalty included (the quantity that learning raises), and how they
+    are written: a call that ran out of room is rarely well-formed, one that read a part of its prompt rarely right."""
+    if not calls:
+        return {"step_reward": 0.0, "malformed": 0.0}
+    return {
+        "step_reward": fmean(earned for _, _, earned in calls),
+        "malformed": fmean(isinstance(step.action, Malformed) for step, _, _ in calls),
+        "output_tokens": fmean(len(said.token_ids) for _, said, _ in calls),
+        "output_cut": fmean(said.finish == "length" for _, said, _ in calls),
+        "prompt_cut": fmean(said.prompt_cut > 0 for _, said, _ in calls),
+    }
 
 
 def _failed_steps(traces: Sequence[Trace]) -> float:
@@ -75,14 +97,10 @@ def why_steps_failed(traces: Sequence[Trace]) -> str:
     return next((step.error or "" for trace in traces for step in trace.steps if has_failed(step)), "")
 
 
-def _malformed(calls: Sequence[Step]) -> float:
-    return fmean(isinstance(step.action, Malformed) for step in calls) if calls else 0.0
-
-
-def _by_role(calls: Sequence[Step]) -> dict[str, list[Step]]:
-    groups: dict[str, list[Step]] = {}
-    for step in calls:
-        groups.setdefault(str(step.role), []).append(step)
+def _by_role(calls: Sequence[Call]) -> dict[str, list[Call]]:
+    groups: dict[str, list[Call]] = {}
+    for call in calls:
+        groups.setdefault(str(call[0].role), []).append(call)
     return dict(sorted(groups.items()))
 
 

@@ -66,7 +66,7 @@ def _outcome_and_turns(rows: Rows, dev: Rows) -> Any:
             _draw(axes, rows, name, colour, name, dev)
         axes.set_xlabel("iteration")
         axes.legend(frameon=False)
-    left.set_title("outcome (F1) and reward" + (", dots: dev" if dev else ""))
+    left.set_title("outcome and reward" + (", dots: dev" if dev else ""))
     right.set_title("turns and retrievals a question")
     return figure
 

@@ -12,7 +12,7 @@ const MAX_PLANS = 7;
 const TILES = [
   ["loss", "Loss"],
   ["reward", "Reward"],
-  ["outcome", "F1"],
+  ["outcome", "Outcome"],
   ["rounds", "Rounds"],
   ["retrievals", "Searches"],
   ["malformed", "Malformed"],
@@ -23,7 +23,7 @@ const TILES = [
 const CHARTS = [
   { title: "Reward", names: ["reward"] },
   { title: "Loss of the warm start", names: ["loss"] },
-  { title: "Outcome (F1)", names: ["outcome"], prefix: "outcome/" },
+  { title: "Outcome", names: ["outcome"], prefix: "outcome/" },
   { title: "Rounds and searches", names: ["rounds", "retrievals"] },
   { title: "Malformed output by role", prefix: "malformed/", format: percent },
   { title: "Selection", prefix: "selection/", format: percent },
