@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
-from jade.corpus.sentences import split_at_words, split_sentences
+from jade.corpus.sentences import Sentence, split_at_words, split_sentences
 
 
 def split(text: str) -> list[str]:
@@ -45,3 +47,14 @@ def test_a_long_sentence_can_be_cut_at_words() -> None:
     (sentence,) = split_sentences(text)
     pieces = [text[piece.start : piece.end] for piece in split_at_words(text, sentence, 2)]
     assert pieces == ["one two", "three four", "five"]
+
+
+def test_a_file_without_a_full_stop_is_cut_without_a_copy_of_all_its_words() -> None:
+    """A table as text is one sentence: 40 megabytes of it took three gigabytes."""
+    text = "7 " * 1_000_000
+    tracemalloc.start()
+    num_words = sum(piece.num_words for piece in split_at_words(text, Sentence(0, len(text), 1_000_000), 100))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert num_words == 1_000_000
+    assert most_bytes < 1_000_000

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from jade.errors import TraceUnreadable
 from jade.evaluate.evidence import answer_rank, found_in, title_recall
 from jade.evaluate.failures import Failure, classify_failure
 from jade.evaluate.record import dump_record, is_of, parse_record, record_of
+from jade.evaluate.store import read_timings
 from jade.types import Passage, Prompt, Question, Trace
 
 
@@ -105,6 +108,30 @@ async def test_a_record_survives_being_written_and_knows_its_question() -> None:
 def test_a_line_that_is_no_record_is_named(line: str) -> None:
     with pytest.raises(TraceUnreadable, match="file:3: not a record"):
         parse_record(line, "file:3")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"scores": {"f1": None}}, r"scores\.f1: Input should be a valid number"),
+        ({"depth": "deep"}, "depth: Input should be a valid integer"),
+        ({"malformed": {"P": 3}}, r"malformed\.P: Input should be a valid list"),
+    ],
+)
+async def test_a_field_of_another_type_is_named(change: dict[str, Any], why: str) -> None:
+    data = json.loads(dump_record(record_of(await work(ONE_HOP, P=PLAN)))) | {"of a newer version": 1}
+    assert parse_record(json.dumps(data), "file:3").id == "one"
+    with pytest.raises(TraceUnreadable, match=f"file:3: not a record of this version .{why}"):
+        parse_record(json.dumps(data | change), "file:3")
+
+
+def test_a_line_that_is_no_timing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "timings.jsonl"
+    path.write_text('{"id": "a", "session": 0, "began": 0, "ended": "x", "seconds": 1}\n')
+    with pytest.raises(
+        TraceUnreadable, match=r"timings\.jsonl:1: not a timing \(ended: Input should be a valid number"
+    ):
+        list(read_timings(path))
 
 
 async def test_retrieval_is_measured_over_all_searches_of_a_question() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,18 @@ def test_an_encoder_that_cannot_be_loaded_is_named_in_one_line(tmp_path: Path) -
         Encoder(EncoderSpec(str(tmp_path)), device="cpu")
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_code_that_comes_with_an_encoder_is_never_run(tmp_path: Path) -> None:
+    """A stranger's index names its encoder, which may be a folder inside it."""
+    pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "evil.Evil"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "config_sentence_transformers.json").write_text("{}")
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: ...\n")
+    with pytest.raises(WeightsMissing):
+        Encoder(EncoderSpec(str(tmp_path)), device="cpu")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_an_encoder_on_a_gpu_that_is_not_there_is_named_in_one_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -123,3 +124,19 @@ def test_a_run_killed_while_preparing_leaves_the_old_world_whole(tmp_path: Path)
     assert _run_killed(tmp_path, 30) == 9
     assert _complete(tmp_path)
     assert {path.stem for path in (tmp_path / "pages").iterdir()} == {page.name for page in WORLD.pages}
+
+
+def test_a_world_that_another_process_is_writing_is_left_to_it(tmp_path: Path) -> None:
+    """Of two, one cleared away the pages that the other had made so far, which then called the rest complete."""
+    write_world(WORLD, tmp_path)
+    (tmp_path / ".new").mkdir()
+    writer = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(writer, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(DocumentError, match="is being written by another process; wait for it to finish"):
+            write_world(WORLD, tmp_path)
+        assert (tmp_path / ".new").exists()
+    finally:
+        os.close(writer)
+    write_world(WORLD, tmp_path)
+    assert not (tmp_path / ".new").exists()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 ABBREVIATED = (
@@ -50,9 +51,8 @@ def split_sentences(text: str, start: int = 0) -> Iterator[Sentence]:
 
 def split_at_words(text: str, sentence: Sentence, words: int) -> Iterator[Sentence]:
     """Pieces of at most so many words, for sentences that are too long to stay whole."""
-    spans = [found.span() for found in WORD.finditer(text, sentence.start, sentence.end)]
-    for first in range(0, len(spans), words):
-        piece = spans[first : first + words]
+    found = WORD.finditer(text, sentence.start, sentence.end)
+    while piece := [word.span() for word in islice(found, words)]:
         yield Sentence(piece[0][0], piece[-1][1], len(piece))
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from jade.corpus.questions import supporting_titles
 from jade.errors import TraceUnreadable
@@ -21,6 +23,7 @@ from jade.reward.outcome import outcome
 from jade.reward.selection import kept_in
 from jade.types import Malformed, Question, Step, Trace
 
+_Row = TypeVar("_Row")
 SCORES: Mapping[str, Callable[[str, Sequence[str]], float]] = {
     "em": exact_match,
     "f1": f1,
@@ -57,6 +60,9 @@ class Record:
     error: str | None
     selection: dict[str, int] | None = None
     """What was selected (`reward.selection.Kept`); None where nobody selected, and in older records."""
+
+
+_RECORD = TypeAdapter(Record)
 
 
 def record_of(trace: Trace) -> Record:
@@ -104,12 +110,19 @@ def dump_record(record: Record) -> str:
 
 def parse_record(line: str, where: str) -> Record:
     """The record that a line holds."""
+    return read_line(_RECORD, line, f"{where}: not a record of this version")
+
+
+def read_line(row: TypeAdapter[_Row], line: str, complaint: str) -> _Row:
+    """What a line of JSON holds, each field of its own type; what it has beside them is passed over."""
     try:
-        data: dict[str, Any] = json.loads(line)
-        known = [field.name for field in fields(Record) if field.default is MISSING or field.name in data]
-        return Record(**{name: data[name] for name in known})
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise TraceUnreadable(f"{where}: not a record of this version ({type(error).__name__}: {error})") from None
+        return row.validate_python(json.loads(line))
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except (ValueError, RecursionError) as error:
+        why = f"{type(error).__name__}: {error}"
+    raise TraceUnreadable(f"{complaint} ({why})")
 
 
 def is_of(record: Record, question: Question) -> bool:

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from jade.engine.record import dump_trace
 from jade.errors import ConfigError, TraceUnreadable
-from jade.evaluate.record import Record, dump_record, is_of, parse_record
+from jade.evaluate.record import Record, dump_record, is_of, parse_record, read_line
 from jade.types import Question, Trace
 
 RUN_FILE = "run.json"
@@ -51,6 +53,9 @@ class Timing:
     began: float
     ended: float
     seconds: float
+
+
+_TIMING = TypeAdapter(Timing)
 
 
 class CellFiles:
@@ -149,7 +154,9 @@ def read_timings(path: Path) -> Iterator[Timing]:
     if not path.is_file():
         return
     with path.open(encoding="utf-8") as file:
-        yield from (Timing(**json.loads(line)) for line in file if line.endswith("\n"))
+        for number, line in enumerate(file, start=1):
+            if line.endswith("\n"):
+                yield read_line(_TIMING, line, f"{path}:{number}: not a timing")
 
 
 def differences(old: Any, new: Any, name: str = "") -> Iterator[str]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +34,14 @@ def world_corpus(world: World) -> list[Passage]:
 def write_world(world: World, out: Path) -> None:
     """Write the world into `out`, in place of the world that is there. Raises DocumentError where it may not."""
     try:
-        _claim(out)
-        _write_files(world, out / NEW)
-        _note(out, world, complete=False)
-        _move_in(out)
-        _note(out, world, complete=True)
+        check_place(out)
+        out.mkdir(parents=True, exist_ok=True)
+        with _alone(out):
+            _claim(out)
+            _write_files(world, out / NEW)
+            _note(out, world, complete=False)
+            _move_in(out)
+            _note(out, world, complete=True)
     except OSError as error:
         raise DocumentError(f"cannot write a world to {out}: {error.strerror or error}") from None
 
@@ -69,10 +74,28 @@ def question_row(question: Question) -> dict[str, Any]:
     }
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Nobody else writes here meanwhile: one of two would clear away what the other made, and call the rest whole."""
+    folder = os.open(out, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise DocumentError(f"{out} is being written by another process; wait for it to finish") from None
+    except (ImportError, OSError):  # no such locks here: two writers at once are the user's to avoid
+        pass
+    try:
+        yield
+    finally:
+        os.close(folder)
+
+
 def _claim(out: Path) -> None:
     """Make the folder ours, and clear what an interrupted run left."""
     check_place(out)
-    out.mkdir(parents=True, exist_ok=True)
     # Said before anything else is written: a run that is killed now has left a world, and not a stranger's folder.
     if not is_world(out):
         _replace(out / MANIFEST, {"format": FORMAT, "complete": False})
