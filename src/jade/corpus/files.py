@@ -68,7 +68,7 @@ def find_files(paths: Sequence[Path], exclude: Path | None = None) -> Found:
             item = _checked(path, root, _unused(name, files))
             if isinstance(item, Unreadable):
                 unreadable.append(item)
-            elif path != root and is_ours(path):  # opens the file, which a pipe would never let go of: so only now
+            elif path != root and is_ours(path):  # only now, since it opens the file: it is known to be no pipe
                 num_other += 1
             else:
                 files[item.name] = item

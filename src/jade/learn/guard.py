@@ -64,7 +64,7 @@ class Guard:
         """Raises an alarm when the update went too far."""
         # The last mini-batch is seen before its own step, so that it never shows what that step, or an only one, did.
         for kl in (figures.get("last_kl", 0.0), figures.get("kl_after", 0.0)):
-            if not kl <= self._cfg.max_kl:  # nor where it is no number
+            if not kl <= self._cfg.max_kl:  # said so that a KL which is no number is refused too
                 raise Alarm("kl", f"moved {kl:.3g} nats a token from the sampler, allowed are {self._cfg.max_kl:g}")
         entropy = figures.get("entropy")
         if entropy is not None and not self._cfg.min_entropy <= entropy <= self._cfg.max_entropy:

@@ -44,6 +44,7 @@ def _add_norm(x, delta, weight, out, eps, WIDTH: tl.constexpr, BLOCK: tl.constex
     value = tl.load(x + place, mask=inside, other=0.0)
     if ADDS:
         more = tl.load(delta + place, mask=inside, other=0.0)
+        # Rounded before the norm sees it: the layers of transformers norm what they have stored, too.
         value = (value.to(tl.float32) + more.to(tl.float32)).to(value.dtype)
         tl.store(x + place, value, mask=inside)
     wide = value.to(tl.float32)

@@ -65,6 +65,7 @@ def _see(
         # Never minus infinity: the first key is seen by all.
         now_M = tl.maximum(most_M, tl.max(score_MN, 1))
         weight_MN = tl.exp2(score_MN - now_M[:, None])
+        # What was added up so far was measured against a lower maximum: it fades to the new one.
         fade_M = tl.exp2(most_M - now_M)
         sum_M = sum_M * fade_M + tl.sum(weight_MN, 1)
         out_MD = tl.dot(weight_MN.to(value_ND.dtype), value_ND, out_MD * fade_M[:, None], input_precision="ieee")

@@ -136,6 +136,7 @@ def _see_back(
             score_MN = tl.where(key_N[None, :] <= last_M[:, None], score_MN, float("-inf"))
         weight_MN = tl.exp2(score_MN - log_sum_M[:, None])
         weight_grad_MN = tl.dot(grad_MD, tl.trans(value_ND), input_precision="ieee")
+        # The way back through a softmax; `along` is the mean of a row's gradients under its weights.
         score_grad_MN = weight_MN * (weight_grad_MN - along_M[:, None])
         query_grad_MD = tl.dot(score_grad_MN.to(key_ND.dtype), key_ND, query_grad_MD, input_precision="ieee")
     return query_grad_MD

@@ -86,6 +86,7 @@ def _gated_back(
     wide = gate.to(tl.float32)
     open_by = _open_by(wide)
     opened = (wide * open_by).to(gate.dtype).to(tl.float32)
+    # silu(x) = x s(x), and s' = s (1 - s): so its derivative is s (1 + x (1 - s)).
     tl.store(out + place, above * value * open_by * (1.0 + wide * (1.0 - open_by)), mask=inside)
     tl.store(out + place + WIDTH, above * opened, mask=inside)
     tl.store(again + row * WIDTH + column, opened * value, mask=inside)

@@ -118,6 +118,7 @@ def _store_back(
     WIDTH: tl.constexpr, FIRST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     column, inside = _part(row, num, WIDTH, FIRST, BLOCK)
+    # The gradient less its part along the normed row: a norm takes away the length, so that teaches nothing.
     found = aside.to(tl.float32) + spread * (above - value * along)
     tl.store(out + row * WIDTH + column, found, mask=inside)
 
