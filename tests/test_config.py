@@ -135,6 +135,21 @@ def test_an_override_is_toml_where_it_can_be_and_text_otherwise(
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
+        ("budget.rounds=0", "^budget.rounds: "),
+        ("bugdet.rounds=3", "^bugdet: "),
+        ('team.workflows=["R,AG", 3]', r"^team\.workflows\.1: "),
+        ("seed=1", r"^.*team\.toml: budget\.depth: "),
+    ],
+)
+def test_the_file_is_named_where_the_fault_is_in_it(tmp_path: Path, override: str, complaint: str) -> None:
+    (tmp_path / "team.toml").write_text("[budget]\ndepth = -1\n" if override == "seed=1" else "[budget]\ndepth = 1\n")
+    with pytest.raises(ConfigError, match=complaint):
+        load_config(tmp_path / "team.toml", [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
         ("budget.rouns=3", "budget.rouns: no such setting (did you mean budget.rounds?)"),
         ("bugdet.rounds=3", "bugdet: no such setting (did you mean budget?)"),
         ("learn.ppo.lam=3", "learn.ppo.lam: no such setting"),

@@ -24,6 +24,8 @@ from jade.learn.monitor.journal import read_journal
 from jade.learn.train import Run
 from jade.learn.warmstart.fit import Fit
 
+CHECKER = Path(__file__).parents[2] / "examples" / "fact_checker.py"
+
 
 @pytest.fixture(scope="module")
 def settings(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
@@ -76,6 +78,20 @@ def test_from_gold_data_to_an_exported_policy(tiny_model: Path, settings: dict[s
     done = succeed("export", tmp_path / "run", "--out", tmp_path / "merged", "--merge", "--dtype", "bfloat16")
     assert (tmp_path / "merged" / "model.safetensors").is_file()
     assert done.stderr == ""
+
+
+def test_a_warm_start_that_teaches_nobody_is_refused_and_roles_without_examples_are_named(
+    tiny_model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """A policy that was fitted to nothing was handed over as if it had been taught."""
+    warm = write_config(tmp_path / "warm.toml", tiny_model, settings)
+    own = ("--set", f"team.extensions=['{CHECKER}']", "--set")
+    refused = invoke("warmstart", warm, "--examples-only", *own, "warmstart.roles=['FC']")
+    assert refused.exit_code != 0
+    assert "warmstart.roles: these questions teach nothing to FC" in str(refused.exception)
+    taught = invoke("warmstart", warm, *own, "warmstart.roles=['AG', 'FC']")
+    assert taught.exit_code == 0
+    assert "; none of FC" in taught.output
 
 
 @pytest.mark.parametrize("verb", [("train", "--minutes", "0.0001"), ("warmstart", "--examples-only")])

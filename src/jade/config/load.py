@@ -25,7 +25,7 @@ def load_config(
         _place(data, name, value, repr(name))
     for override in overrides:
         _apply(data, override)
-    return _checked(data, path)
+    return _checked(data, path, [*(values or {}), *(override.partition("=")[0].strip() for override in overrides)])
 
 
 def change_config(config: Config, values: Mapping[str, Any]) -> Config:
@@ -36,11 +36,12 @@ def change_config(config: Config, values: Mapping[str, Any]) -> Config:
     return _checked(data, None)
 
 
-def _checked(data: dict[str, Any], path: Path | None) -> Config:
+def _checked(data: dict[str, Any], path: Path | None, elsewhere: Sequence[str] = ()) -> Config:
+    """`elsewhere` names what was set after the file was read."""
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("; ".join(_complaints(error, path))) from None
+        raise ConfigError("; ".join(_complaints(error, path, elsewhere))) from None
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -102,15 +103,20 @@ def _kind(names: Sequence[str]) -> Any:
     return kind
 
 
-def _complaints(error: ValidationError, path: Path | None) -> Iterator[str]:
-    where = f"{path}: " if path else ""
+def _complaints(error: ValidationError, path: Path | None, elsewhere: Sequence[str]) -> Iterator[str]:
     for problem in error.errors():
         field = ".".join(str(part) for part in problem["loc"])
+        where = f"{path}: " if path and not any(_one_holds_the_other(field, name) for name in elsewhere) else ""
         given = "" if problem["type"] in ("missing", "extra_forbidden") else f" (given: {problem['input']!r})"
         message = _unknown(field) if problem["type"] == "extra_forbidden" else problem["msg"]
         if problem["type"] == "tuple_type":
             message = f"it takes a list: [{json.dumps(problem['input'], default=str, ensure_ascii=False)}]"
         yield f"{where}{field}: {message}{given}"
+
+
+def _one_holds_the_other(field: str, name: str) -> bool:
+    """Whether two dotted names are one setting, or one of them is a part of the other."""
+    return f"{field}.".startswith(f"{name}.") or f"{name}.".startswith(f"{field}.")
 
 
 def _unknown(field: str) -> str:

@@ -78,7 +78,14 @@ def _written(config: Config, course: Course | None, folder: Path, say: Say) -> P
     if course is not None:
         if course.leaks.dropped:
             say(str(course.leaks))
-        write_examples(path, asyncio.run(_collect(config, course, say)))
+        examples = asyncio.run(_collect(config, course, say))
+        if not examples:
+            codes = ", ".join(config.warmstart.roles)
+            raise ConfigError(
+                f"warmstart.roles: these questions teach nothing to {codes}; gold data teaches the shipped roles, "
+                "others learn from warmstart.best_traces"
+            )
+        write_examples(path, examples)
     return path
 
 
@@ -118,7 +125,9 @@ def _tokens(config: Config, path: Path, say: Say) -> list[TokenExample]:
     written = list(read_examples(path, build_team(config.team).prompts))
     cfg = config.warmstart
     examples = balanced(written, cfg.per_role, cfg.repeat, cfg.role_examples)
-    say(f"{len(examples):,} examples, by role: {count_by_role(examples)}")
+    counts = count_by_role(examples)
+    untaught = [code for code in cfg.roles if code not in counts]
+    say(f"{len(examples):,} examples, by role: {counts}" + (f"; none of {', '.join(untaught)}" if untaught else ""))
     folder = resolve_weights(config.backbone.model)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     return tokenise(examples, ChatFormat(tokenizer), config.backbone.max_prompt_tokens)
