@@ -37,7 +37,9 @@ def write_report(
         _check_is_ours(out / name)
     content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus, changes)
     out.mkdir(parents=True, exist_ok=True)
-    written = dict(zip(PAGES, (to_markdown(content).encode(), to_html(content).encode()), strict=True))
+    pages = (to_markdown(content), to_html(content))
+    # A folder's name may hold bytes that are no text; what was typed into a terminal of another code page, too.
+    written = dict(zip(PAGES, (page.encode(errors="backslashreplace") for page in pages), strict=True))
     for picture in content.pictures:
         written[f"{picture.name}.png"] = picture.png(LIGHT)
         written[f"{picture.name}.svg"] = picture.svg(LIGHT)
