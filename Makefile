@@ -117,7 +117,7 @@ $(VENV)/torch: $(VENV)/torch-choice
 
 .PHONY: FORCE
 $(VENV)/torch-choice: FORCE | $(VENV)/bin/python
-	@echo '$(TORCH)' | cmp --quiet - $@ 2>/dev/null || echo '$(TORCH)' > $@
+	@echo '$(TORCH)' | cmp -s - $@ 2>/dev/null || echo '$(TORCH)' > $@
 endif
 
 $(VENV)/ready: $(VENV)/torch pyproject.toml

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,9 @@ def test_what_every_change_must_pass_is_lint_and_tests() -> None:
     script = (ROOT / ".ci/run").read_text()
     assert os.access(ROOT / ".ci/run", os.X_OK)
     assert re.findall(r"^make (\w+)$", script, re.MULTILINE) == ["lint", "test"]
+
+
+def test_pip_which_fetches_the_shipped_model_comes_with_local_models() -> None:
+    """An environment that uv has made holds none."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert "pip" in project["optional-dependencies"]["local"]

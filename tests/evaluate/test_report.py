@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -105,7 +106,7 @@ def test_a_password_in_a_models_address_stands_in_no_report(tmp_path: Path) -> N
 def test_half_a_character_in_an_answer_does_not_cost_the_report(tmp_path: Path) -> None:
     run = write_answers(tmp_path / "run", {"nq": ["nobody \ud800", "Ada Lovelace"]})
     write_report(read_arms([str(run)]), tmp_path / "report", resamples=100)
-    assert "nobody ?" in (tmp_path / "report" / "report.html").read_text()
+    assert "nobody \\ud800" in (tmp_path / "report" / "report.html").read_text()
 
 
 def test_f1_is_the_mean_over_questions_and_the_best_is_marked(board: Board) -> None:
@@ -220,6 +221,12 @@ def test_examples_are_right_and_wrong_ones_from_all_benchmarks(board: Board) -> 
     assert len(wrong) == 4
     assert all(example.record.scores["f1"] == 0.0 for example in wrong)
     assert all(example.trace.id == example.record.trace for example in (*right, *wrong))
+
+
+def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / os.fsdecode(b"ru\xff"), num_questions=2)
+    write_report(read_arms([str(folder)]), tmp_path / "report", resamples=50)
+    assert "ru\\udcff" in (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
 
 
 def test_records_that_were_moved_without_their_traces_have_no_examples(tmp_path: Path) -> None:

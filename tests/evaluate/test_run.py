@@ -275,6 +275,12 @@ async def test_two_runs_do_not_write_to_one_folder(data: Path) -> None:
         await run(request(data))
 
 
+def test_a_system_without_such_locks_may_write_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with locked(tmp_path / "run"):
+        assert (tmp_path / "run").is_dir()
+
+
 def test_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(TraceUnreadable, match=r"is not the folder of a run: it has no run\.json"):
         read_run(tmp_path)

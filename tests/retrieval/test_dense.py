@@ -146,10 +146,10 @@ def test_e5_models_get_their_prefixes() -> None:
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    with pytest.raises(WeightsMissing, match=r"pip install 'jade-team\[dense\]'"):
+    with pytest.raises(WeightsMissing, match=r"\(.+\); install it with `pip install 'jade-team\[dense\]'"):
         Encoder(EncoderSpec())
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(WeightsMissing, match="needs faiss"):
+    with pytest.raises(WeightsMissing, match=r"needs faiss \(.+\); install it"):
         dense.import_faiss()
 
 

@@ -17,7 +17,9 @@ import httpx
 import pytest
 from serve_builders import NESTED, SIMPLE, Held, make_app, make_crew, play, serving
 
+from jade.config import ServeConfig
 from jade.errors import BackboneFailed
+from jade.serve.listen import make_server
 from jade.types import Prompt
 from patience import PATIENCE_SECONDS, running, until
 
@@ -67,6 +69,11 @@ def test_a_model_that_dies_is_502_and_the_server_lives() -> None:
     assert [r.status_code for r in (before, dead, chat, health, after)] == [200, 502, 502, 200, 200]
     assert "is it running?" in dead.json()["error"]["message"]
     assert dead.json()["error"]["trace_id"]
+
+
+def test_a_closed_stdout_keeps_no_server_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert make_server(make_app(), ServeConfig()).should_exit is False
 
 
 @dataclass(frozen=True)

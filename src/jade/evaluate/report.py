@@ -38,8 +38,8 @@ def write_report(
     content = compose(read_board(arms), Doubt(resamples, seed), baseline, focus, changes)
     out.mkdir(parents=True, exist_ok=True)
     pages = (to_markdown(content), to_html(content))
-    # Half a character, as a model may write one, has no bytes of its own.
-    written = dict(zip(PAGES, (page.encode("utf-8", "replace") for page in pages), strict=True))
+    # Half a character, as a model may write one, has no bytes of its own; nor has a folder's name that is no text.
+    written = dict(zip(PAGES, (page.encode(errors="backslashreplace") for page in pages), strict=True))
     for picture in content.pictures:
         written[f"{picture.name}.png"] = picture.png(LIGHT)
         written[f"{picture.name}.svg"] = picture.svg(LIGHT)

@@ -140,6 +140,6 @@ def import_faiss() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of the wrapper generator, about itself
             import faiss
-    except ImportError:
-        raise WeightsMissing(f"dense retrieval needs faiss; {INSTALL}") from None
+    except ImportError as error:  # it may be there, and built for another numpy
+        raise WeightsMissing(f"dense retrieval needs faiss ({error}); {INSTALL}") from None
     return faiss

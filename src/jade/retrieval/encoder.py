@@ -74,8 +74,8 @@ class Encoder:
 def _load(name: str, device: str | None) -> Any:
     try:
         from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise WeightsMissing(f"dense retrieval needs sentence-transformers; {INSTALL}") from None
+    except ImportError as error:  # of the package itself, or of one that it needs
+        raise WeightsMissing(f"dense retrieval needs sentence-transformers ({error}); {INSTALL}") from None
     folder = str(shipped_weights()) if name == DEFAULT_ENCODER else name
     try:
         with _no_progress_bars():

@@ -38,6 +38,7 @@ def make_server(app: ASGIApp, config: ServeConfig) -> Server:
             lifespan="off",
             ws="none",
             log_level="warning",
+            use_colors=False,  # it would ask stdout, which a supervisor may have closed
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=int(config.drain_seconds),
