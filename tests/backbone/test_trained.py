@@ -14,10 +14,11 @@ from backbone_builders import make_model, make_tokenizer
 from peft import LoraConfig, PeftModel, get_peft_model
 
 from jade.backbone import weights
+from jade.backbone.fingerprint import file_sha256
 from jade.backbone.local.backbone import load_model
 from jade.backbone.local.merge import merge_adapter
 from jade.backbone.trained import as_trained, read_dial
-from jade.backbone.weights import TRAINED, TrainedTeam, file_sha256, priced_adapter, resolve_weights
+from jade.backbone.weights import TRAINED, TrainedTeam, priced_adapter, resolve_weights
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of, prices_at
 from jade.errors import WeightsMissing

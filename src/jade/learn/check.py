@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jade.backbone.open import is_url
-from jade.backbone.weights import check_adapter, check_named
+from jade.backbone.trust import check_adapter
+from jade.backbone.weights import check_named
 from jade.config import Config
 from jade.engine.probe import probe_index
 from jade.errors import ConfigError, IndexUnusable, WeightsMissing

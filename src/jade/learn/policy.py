@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from jade.backbone.local.backbone import load_model, pick_device
 from jade.backbone.local.quiet import peft_hushed
-from jade.backbone.weights import check_adapter, resolve_weights
+from jade.backbone.trust import check_adapter
+from jade.backbone.weights import resolve_weights
 from jade.config import BackboneConfig, PolicyConfig
 from jade.errors import ConfigError, WeightsMissing
 from jade.learn.batches import Batch

@@ -12,8 +12,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from jade.backbone.fingerprint import fingerprint_weights
-from jade.backbone.weights import file_sha256
+from jade.backbone.fingerprint import file_sha256, fingerprint_weights
 from jade.config import Config
 from jade.errors import ConfigError
 from jade.retrieval.fingerprint import fingerprint_index

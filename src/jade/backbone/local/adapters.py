@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from jade.backbone.weights import check_adapter
+from jade.backbone.trust import check_adapter
 from jade.errors import BackboneFailed, WeightsMissing
 
 PEFT_PREFIX = "base_model.model."
