@@ -89,7 +89,8 @@ def test_a_trace_file_that_cannot_be_written_is_found_out_before_any_work(index:
     for place in ("taken", "file/traces.jsonl"):
         done = jade("ask", "Who?", "--index", index, "--model", server.url, "--trace", place)
         assert done.status == 2
-        assert place.split("/")[0] in done.complaint
+        assert f"--trace {place}: " in done.complaint
+        assert "name another file, or /dev/null to keep none" in done.complaint
     assert server.calls == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,9 +82,14 @@ async def _ask(question: Question, config: Config, seed: int, trace_file: Path) 
 def _claim(file: Path) -> None:
     """A place where nothing can be written is found out before the work, not after it."""
     from jade.engine.record import check_holds_traces
+    from jade.errors import ConfigError
 
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.open("a").close()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("a").close()
+    except OSError as error:
+        reason = f"--trace {file}: {error.strerror}"
+        raise ConfigError(f"{reason}; name another file, or {os.devnull} to keep none") from None
     if file.is_file():
         check_holds_traces(file)
 
