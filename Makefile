@@ -68,7 +68,7 @@ verl-test: .venvs/verl/ready ## Test what jade gives to verl and to Ray Serve, i
 # Not into $(VENV): verl holds torch, transformers and numpy to versions of its own. Never its [vllm]: that needs a GPU.
 .venvs/verl/ready: constraints-cpu.txt pyproject.toml
 	$(PYTHON) -m venv .venvs/verl
-	@# The pip that came with Python 3.11 tries versions of verl's wandb and ray for an hour; today's needs seconds.
+	@# The pip that came with Python 3.11 tries versions of what verl needs for a quarter of an hour and more; today's takes seconds.
 	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25'
 	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check torch $(CPU)
 	.venvs/verl/bin/python -m pip install --quiet --disable-pip-version-check $(CPU) 'verl==0.9.*' 'TransferQueue>=0.1.10' \
