@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,12 @@ async def test_the_team_works_a_question_with_verls_servers_and_gives_an_output_
     assert rewards["AG"] == 1.0
     assert rewards["P"] == 0.0
     assert outputs[-1].extra_fields["reward_extra_info"]["acc"] == 1.0
+
+
+async def test_an_outcome_of_ones_own_is_what_verl_pays(loop: Any) -> None:
+    loop.desk = replace(loop.desk, measure=lambda traces: [0.25 for _ in traces])
+    outputs = await loop.run(SAMPLING, extra_info=QUESTION, raw_prompt=[], uid="u", session_id=0, global_steps=3)
+    assert {output.extra_fields["role"]: output.own_reward for output in outputs}["AG"] == 0.25
 
 
 def test_importing_the_loop_leaves_the_row_that_agent_loop_yaml_wrote() -> None:
