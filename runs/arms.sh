@@ -15,7 +15,7 @@
 # QUESTIONS (what single, whole, select and explore learn from, "nq popqa"), ASK_FIRST (DS: selectors hear the question before
 # the passages too; START must have been taught so), TESTS (what is tested beside the arms: "warm-start untrained", or less),
 # REPORT (nothing: none, for arms that are worked side by side, as runs/findings.toml does). SEEDS may be "": then only what
-# TESTS names is tested.
+# TESTS names is tested, on what BENCHMARKS (all) and SPLIT (test) say: a start that is to be chosen, on dev.
 set -eu
 if [ $# -lt 1 ]; then
   sed -n '2,18s/^# \{0,1\}//p' "$0" >&2
@@ -81,7 +81,7 @@ train() { # ARM SEED [options]
 test_on() { # NAME MODEL [options]
   name=$1 model=$2
   shift 2
-  $jade eval --benchmark all --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
+  $jade eval --benchmark "${BENCHMARKS:-all}" --split "${SPLIT:-test}" --data data --index data/index-eval --model "$model" --limit "$limit" --out "$out/test/$name" \
     --concurrency 512 --set backbone.max_batch=256 --set backbone.max_prompt_tokens=1280 --set "$parts" "$@"
 }
 

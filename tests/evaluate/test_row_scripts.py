@@ -297,8 +297,42 @@ def test_every_model_is_measured_under_the_same_wordings(tmp_path: Path) -> None
     assert calls[2][1:3] == [f"warm={tmp_path}/warm", f"trained={tmp_path}/trained"]
 
 
-@pytest.mark.parametrize("script", ["rows.sh", "arms.sh", "variants.sh", "lesson.sh", "mixed.sh"])
+@pytest.mark.parametrize("script", ["rows.sh", "arms.sh", "variants.sh", "lesson.sh", "mixed.sh", "ship.sh"])
 def test_without_its_words_a_script_says_how_it_is_called(script: str) -> None:
     done = subprocess.run([RUNS / script], capture_output=True, text=True)
     assert done.returncode == 2
     assert f"runs/{script} " in done.stderr
+
+
+def test_the_team_that_ships_is_trained_apart_from_dev_and_test_and_measured_as_it_ships() -> None:
+    trained, adapter, merged = would_run("ship.sh", "train", "anew", "data/some-adapter", "--set", "learn.iterations=3")
+    config = load_config(Path(trained[1]), overrides(trained))
+    assert config.learn.iterations == 3
+    assert str(config.backbone.adapter) == "data/some-adapter"
+    learned = {path.name.split(".")[1] for path in config.learn.questions}
+    assert learned == {"learn", "train"}
+    held_out = {path.name.split(".")[0] for path in config.learn.held_out if ".test." in path.name}
+    assert held_out == {"nq", "popqa", "ambigqa", "hotpotqa", "2wiki", "musique", "bamboogle"}
+    assert {option(adapter, "--checkpoint"), option(merged, "--checkpoint")} == {"newest"}, "no dev score picks it"
+    (measured,) = would_run("ship.sh", "dev", "anew", "a-model")
+    tested, world = would_run("ship.sh", "test", "anew", "a-model")
+    assert [option(call, "--split") for call in (measured,)] == ["dev"]
+    assert "--split" not in tested
+    for call in (measured, tested, world):
+        assert load_config(None, overrides(call)).team == load_config(None, []).team
+
+
+def test_a_start_is_measured_on_dev_where_that_is_asked_for(tmp_path: Path) -> None:
+    calls = would_run(
+        "arms.sh", tmp_path, "", ARMS="whole", TESTS="warm-start", SPLIT="dev", BENCHMARKS="nq,popqa", REPORT=""
+    )
+    assert [(option(call, "--split"), option(call, "--benchmark")) for call in calls] == [("dev", "nq,popqa")]
+
+
+def test_a_lesson_of_fewer_selections_has_a_name_of_its_own() -> None:
+    (taught,) = would_run("mixed.sh", "lesson", "--examples-only", NAME="few", SELECTIONS="100")
+    assert option(taught, "--out") == "out/few"
+    assert load_config(Path(taught[1]), overrides(taught)).warmstart.role_examples["DS"] == 100
+    trained, *_ = would_run("mixed.sh", "whole", 1, NAME="few")
+    assert option(trained, "--out") == "out/few-selection/train/whole-1"
+    assert "backbone.adapter=data/few-adapter" in overrides(trained)
