@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jade.config import GuardConfig, RewardConfig
-from jade.errors import ConfigError, TraceUnreadable
+from jade.errors import TraceUnreadable
 from jade.learn.deadline import Deadline
 from jade.learn.guard import Alarm, Guard
 from jade.learn.monitor.figures import rollout_figures, why_steps_failed
@@ -171,45 +171,6 @@ def test_a_folder_that_is_no_run_and_a_damaged_journal_are_named(tmp_path: Path)
     (tmp_path / "metrics.jsonl").write_text("junk\n")
     with pytest.raises(TraceUnreadable, match="line 1"):
         list(read_journal(tmp_path))
-
-
-def test_tensorboard_that_is_not_there_is_named_as_a_setting(tmp_path: Path) -> None:
-    try:
-        import tensorboard  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-    except ImportError:
-        with pytest.raises(ConfigError, match=r"learn\.tensorboard"):
-            Journal(tmp_path, tensorboard=True)
-    else:
-        from tensorboard.backend.event_processing.event_accumulator import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-            EventAccumulator,
-        )
-
-        journal = Journal(tmp_path, tensorboard=True)
-        journal.write("iteration", 3, {"reward": 0.5, "note": "text is left out"})
-        journal.close()
-        board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-        assert board.Tags()["scalars"] == ["iteration/reward"]
-        assert [(event.step, event.value) for event in board.Scalars("iteration/reward")] == [(3, 0.5)]
-
-
-@pytest.mark.parametrize(("saved", "steps"), [(True, [0, 1, 2, 3]), (False, [0, 1, 2])], ids=["saved", "never saved"])
-def test_tensorboard_shows_every_iteration_of_a_resumed_run_once(tmp_path: Path, saved: bool, steps: list[int]) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    killed = Journal(tmp_path, tensorboard=True)
-    killed.cut_back(0)
-    for iteration in (0, 1):
-        killed.write("iteration", iteration, {"reward": 0.1})
-    mark = killed.num_bytes
-    for iteration in (2, 3):
-        killed.write("iteration", iteration, {"reward": 0.1})
-    killed.close()
-    resumed = Journal(tmp_path, tensorboard=True)
-    resumed.cut_back(mark if saved else 0, 1 if saved else 0)
-    for iteration in steps[2:] if saved else steps:
-        resumed.write("iteration", iteration, {"reward": 0.2})
-    resumed.close()
-    board = accumulator.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert [event.step for event in board.Scalars("iteration/reward")] == steps
 
 
 def make_journal(folder: Path) -> Path:

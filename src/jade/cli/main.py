@@ -70,6 +70,7 @@ EXTRAS = {
     "ray": ("ray",),
     "verl": ("pyarrow",),
     "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
 }
 """Packages that not everyone needs, by the extra that brings them."""
 

@@ -174,8 +174,9 @@ class LearnConfig(Section):
     """Checkpoints kept beside the best one; a rollback may need the last but one."""
     traces_every: int = Field(10, ge=1)
     """Iterations between those whose traces are written to the run folder."""
-    tensorboard: bool = False
-    """Also write TensorBoard events (needs the extra `tensorboard`)."""
+    trackers: tuple[str, ...] = ()
+    """Where figures go beside `metrics.jsonl`: `tensorboard`, `trackio` (both offline; extras of these names), or a
+    function of yours as `package.module:function` or `file.py:function`, for Weights & Biases and the like."""
     credit: CreditConfig = CreditConfig()
     policy: PolicyConfig = PolicyConfig()
     ppo: PPOConfig = PPOConfig()

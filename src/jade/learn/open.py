@@ -30,7 +30,7 @@ FREE = (
     "learn.keep",
     "learn.processes",
     "learn.traces_every",
-    "learn.tensorboard",
+    "learn.trackers",
     "learn.vllm.urls",
     "learn.vllm.folder",
     "learn.vllm.timeout_seconds",

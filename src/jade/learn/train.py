@@ -89,7 +89,7 @@ class Run:
         self.guard = Guard(self.cfg.learn.guard)
         self.progress = Progress()
         self.checkpoints = Checkpoints(self.folder / "checkpoints", self.cfg.learn.keep)
-        self.journal = Journal(self.folder, self.cfg.learn.tensorboard)
+        self.journal = Journal(self.folder, self.cfg.learn.trackers)
         learn = self.cfg.learn
         sampling = SamplingConfig(temperature=learn.temperature, role_temperature=learn.role_temperature)
         self.crew = replace(self.crew, sampling=sampling)

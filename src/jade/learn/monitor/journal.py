@@ -1,33 +1,32 @@
 """The journal of a run: one JSON line for each iteration, measurement, guard event and remark, in order.
 
 A resumed run cuts the journal back to its checkpoint and writes on, so that it reads as if nothing had happened;
-TensorBoard is told to forget the same iterations.
+trackers are told where it goes on.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jade.errors import ConfigError, TraceUnreadable
+from jade.errors import TraceUnreadable
+from jade.learn.monitor.trackers import Trackers
 from jade.learn.ranks import agree, is_first
 
 NAME = "metrics.jsonl"
 
 
 class Journal:
-    """Appends lines; TensorBoard, where asked for, gets the numbers as well. Of several processes the first writes."""
+    """Appends lines; trackers, where asked for, get the numbers as well. Of several processes the first writes."""
 
-    def __init__(self, folder: Path, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, trackers: Sequence[str] = ()) -> None:
         self.path = folder / NAME
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch()
-        self._make_board = _find_board(folder) if tensorboard and is_first() else None
-        self._board: Any = None
+        self._trackers = Trackers(folder, trackers if is_first() else ())
         self._first_new = 0
         """The first iteration that may be written again."""
 
@@ -37,12 +36,7 @@ class Journal:
         line = json.dumps({"kind": kind, "iteration": iteration, **figures}, ensure_ascii=False)
         with self.path.open("a", encoding="utf-8", errors="replace") as file:
             file.write(line + "\n")
-        if self._make_board is not None:
-            # Only now is it known where a resumed run begins, which has to be said when the board is opened.
-            self._board = self._board or self._make_board(purge_step=self._first_new)
-            for name, value in figures.items():
-                if isinstance(value, (int, float)):
-                    self._board.add_scalar(f"{kind}/{name}", value, iteration)
+        self._trackers.write(kind, iteration, figures, self._first_new)
 
     @property
     def num_bytes(self) -> int:
@@ -57,8 +51,7 @@ class Journal:
             os.truncate(self.path, kept)
 
     def close(self) -> None:
-        if self._board is not None:
-            self._board.close()
+        self._trackers.close()
 
 
 def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, Any]]:
@@ -81,13 +74,3 @@ def read_journal(folder: Path, kind: str | None = None) -> Iterator[dict[str, An
 def last_of_each(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """After a rollback an iteration stands in the journal twice; the last time counts."""
     return [row for _, row in sorted({row["iteration"]: row for row in rows}.items())]
-
-
-def _find_board(folder: Path) -> Callable[..., Any]:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError(
-            "learn.tensorboard: the package tensorboard is not installed; pip install 'jade-team[tensorboard]'"
-        ) from None
-    return partial(SummaryWriter, str(folder / "tensorboard"))
