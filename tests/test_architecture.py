@@ -18,7 +18,7 @@ ROOT = Path(jade.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 FLOORS = (
-    ("config", "errors", "outside", "received", "types"),
+    ("config", "errors", "extras", "outside", "received", "types"),
     ("backbone", "retrieval", "corpus", "reward.metrics"),
     ("team",),
     ("engine",),

@@ -20,6 +20,7 @@ try:
     from jade.cli import (
         ask,
         demo,
+        doctor,
         evaluate,
         export,
         export_verl,
@@ -36,6 +37,7 @@ try:
         world,
     )
     from jade.errors import JadeError
+    from jade.extras import extra_of, how_to_get
     from jade.screen.terminal import complain, print_what_can_be_printed
 except KeyboardInterrupt:  # stopped before it began: as quiet as later
     sys.exit(130)
@@ -57,22 +59,11 @@ VERBS: dict[str, Callable[..., None]] = {
     "retrieve-server": retrieve_server.command,
     "world": world.command,
     "demo": demo.command,
+    "doctor": doctor.command,
 }
 for name, command in VERBS.items():
     app.command(name)(command)
 app.add_typer(trace.app, name="trace")
-
-
-EXTRAS = {
-    "local": ("torch", "transformers", "peft", "safetensors", "gguf", "llguidance"),
-    "dense": ("sentence_transformers", "faiss"),
-    "serve": ("mcp",),
-    "ray": ("ray",),
-    "verl": ("pyarrow",),
-    "tensorboard": ("tensorboard",),
-    "trackio": ("trackio",),
-}
-"""Packages that not everyone needs, by the extra that brings them."""
 
 
 NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -108,10 +99,10 @@ def main() -> None:
         sys.exit(2)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
-        extra = next((extra for extra, packages in EXTRAS.items() if missing in packages), None)
+        extra = extra_of(missing)
         if extra is None:
             raise
-        complain(f"the package {missing} is not installed; pip install 'jade-team[{extra}]'")
+        complain(f"the package {missing} is not installed; {how_to_get(extra)}")
         sys.exit(2)
     except Exception as error:
         reason = _file_trouble(error)
