@@ -336,3 +336,24 @@ def test_a_lesson_of_fewer_selections_has_a_name_of_its_own() -> None:
     trained, *_ = would_run("mixed.sh", "whole", 1, NAME="few")
     assert option(trained, "--out") == "out/few-selection/train/whole-1"
     assert "backbone.adapter=data/few-adapter" in overrides(trained)
+
+
+def test_the_halves_of_the_tiny_team_learn_while_the_other_half_stays_what_it_was(tmp_path: Path) -> None:
+    (tmp_path / "out/world-tiny/warm/model").mkdir(parents=True)
+    environment = os.environ | {"PYTHON": "echo", "ARMS": "ppo control planner-only executors-only", "SEEDS": "3"}
+    done = subprocess.run(
+        [RUNS / "world-tiny.sh"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    calls = [line.split(" ")[2:] for line in done.stdout.splitlines() if line.startswith("-m jade train ")]
+    configs = [load_config(RUNS.parent / call[1], overrides(call)) for call in calls]
+    assert [option(call, "--out") for call in calls] == [
+        f"out/world-tiny/{arm}-3" for arm in ("ppo", "control", "planner-only", "executors-only")
+    ]
+    joint, control, planner, executors = configs
+    assert set(joint.learn.train_roles) > set(executors.learn.train_roles)
+    assert control.learn.ppo.learning_rate == 0.0
+    for half in (planner, executors):
+        learning = half.learn.model_copy(update={"train_roles": joint.learn.train_roles})
+        assert learning == joint.learn, "equal rollouts and updates"
+        assert set(half.roles) | set(half.learn.train_roles) == set(joint.learn.train_roles)
+        assert {own.model for own in half.roles.values()} == {"out/world-tiny/frozen"}
