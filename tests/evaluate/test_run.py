@@ -98,6 +98,16 @@ async def test_traces_are_kept_without_token_ids(data: Path) -> None:
     assert step.generation.token_ids == ()
 
 
+async def test_two_benchmarks_of_one_name_are_refused_and_none_is_passed_over(data: Path) -> None:
+    own = [str(write_questions(data / place / "nq.jsonl", many(ONE_HOP, 1))) for place in "ab"]
+    for names in (own, ["nq", own[0]]):
+        complaint = f"benchmarks {names[0]} and {names[1]} are both called nq: rename one of the files"
+        with pytest.raises(ConfigError) as caught:
+            await run(request(data, benchmarks=tuple(names)))
+        assert str(caught.value) == complaint
+    assert (await run(request(data, benchmarks=(own[0], own[0])))).questions == 1
+
+
 async def test_a_question_that_fails_is_counted_and_scores_zero(data: Path) -> None:
     calls = iter(range(1000))
 
