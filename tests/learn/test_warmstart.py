@@ -369,6 +369,16 @@ def test_a_held_out_question_is_no_example_though_another_dataset_has_its_id(
     assert [trace.id for trace in plan_course(config).own_traces] == ["clean"]
 
 
+def test_where_no_trace_is_left_the_setting_that_names_them_is_named(
+    tiny_model: Path, tmp_path: Path, index: Path
+) -> None:
+    (tmp_path / "own.jsonl").touch()
+    settings = {"best_traces": [str(tmp_path / "own.jsonl")]}
+    config = make_config(tiny_model, {"retrieval": {"index": str(index)}, "warmstart": settings})
+    with pytest.raises(ConfigError, match=r"^warmstart\.best_traces: these files hold no trace"):
+        plan_course(config)
+
+
 async def test_a_course_gives_the_same_examples_every_time(tiny_model: Path) -> None:
     config = make_config(tiny_model, {"warmstart": {"passes": 2, "roles": ["P", "AG"]}})
     lessons = [lesson_of(question) for question in small_world().splits["train"][:10]]
