@@ -51,8 +51,10 @@ case $what in
   choose)
     teams=""
     for each in "$name" "$@"; do teams="$teams $each=out/ship/dev/$each"; done
+    # Not in a pipe, which ends as well as its last part: without a choice there would be an empty one, and no error.
     # shellcheck disable=SC2086  # one word for each team
-    "$(dirname "$0")/choose.py" $teams | tee out/ship/chosen ;;
+    chosen=$("$(dirname "$0")/choose.py" $teams)
+    echo "$chosen" | tee out/ship/chosen ;;
   test)
     model=$1
     shift

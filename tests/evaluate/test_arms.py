@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from report_fixture import HALF, RIGHT, WRONG, make_trace, write_answers
 
-from jade.errors import ConfigError
+from jade.errors import ConfigError, TraceUnreadable
 from jade.evaluate.arms import Arm, read_arms
 from jade.evaluate.board import Board, read_board
 from jade.evaluate.cell import CellResult
@@ -138,6 +138,21 @@ def test_only_questions_that_all_runs_have_count(tmp_path: Path) -> None:
     assert cell.scores("f1").tolist() == pytest.approx([1.0, (1 + 2 / 3) / 2])
     assert (cell.f1_of_run(0), cell.f1_of_run(1)) == pytest.approx((1.0, (1 + 2 / 3) / 2))
     assert len(cell.records) == 4
+
+
+def test_other_questions_under_the_same_numbers_are_neither_pooled_nor_compared(tmp_path: Path) -> None:
+    write_answers(tmp_path / "a", {"nq": [WRONG, RIGHT]})
+    records = write_answers(tmp_path / "b", {"nq": [RIGHT, WRONG]}) / "nq/vanilla-rag/records.jsonl"
+    records.write_text(records.read_text().replace("Who wrote number 1?", "Who drew number 1?"))
+    (column,) = board_of(f"x={tmp_path}/a", f"x={tmp_path}/b").columns
+    assert column.cells["nq"].ids == ("nq-0",)
+    apart = board_of(f"x={tmp_path}/a", f"y={tmp_path}/b")
+    assert texts(difference_table(apart, apart.columns[0], DOUBT)) == {"y": ["+100.0"]}
+    records.write_text(records.read_text().replace("Who wrote number 0?", "Who drew number 0?"))
+    apart = board_of(f"x={tmp_path}/a", f"y={tmp_path}/b")
+    assert texts(difference_table(apart, apart.columns[0], DOUBT)) == {"y": ["–"]}
+    with pytest.raises(TraceUnreadable, match="x: no question that all of"):
+        board_of(f"x={tmp_path}/a", f"x={tmp_path}/b")
 
 
 def test_a_benchmark_that_only_some_runs_have_is_left_out_and_named(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,22 @@ def test_the_first_that_is_low_enough_is_taken_or_else_the_last(teams: Path) -> 
     assert call("choose.py", "--at-most", -1, *pairs).stdout == "many\n"
     assert call("choose.py", "--at-most", -50, *pairs).stdout == "none\n"
     assert call("choose.py", "--at-most", -99, *pairs).stdout == "none\n", "nothing is that low"
+
+
+def test_the_team_that_ships_is_written_down_once_all_are_measured(tmp_path: Path) -> None:
+    dev = tmp_path / "out" / "ship" / "dev"
+    write_run(dev / "one", {"nq": [WRONG]})
+    write_run(dev / "other", {"nq": [RIGHT]})
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def choose(*names: str) -> subprocess.CompletedProcess[str]:
+        command = [str(RUNS / "ship.sh"), "choose", *names]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PATH": path})
+
+    assert choose("one", "other").stdout == "other\n"
+    failed = choose("one", "unmeasured")
+    assert failed.returncode != 0, failed.stderr
+    assert (dev.parent / "chosen").read_text() == "other\n"
 
 
 def test_nothing_is_chosen_by_test_questions_nor_by_half_a_run(teams: Path) -> None:

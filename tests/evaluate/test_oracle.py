@@ -51,6 +51,11 @@ async def test_a_hop_is_asked_with_the_answer_before_it() -> None:
     assert [node.answer for node in trace.nodes[1:]] == ["Jane Austen", "Steventon"]
 
 
+async def test_a_question_that_has_the_word_in_itself_is_split_like_any_other() -> None:
+    trace = await ask(replace(TWO_HOPS, text=f"Question: {TWO_HOPS.text}"), k=1)
+    assert (trace.answer, trace.nodes[0].workflow) == ("Steventon", "QDS")
+
+
 async def test_without_titles_or_hops_the_answer_must_stand_in_a_passage() -> None:
     bare = replace(TWO_HOPS, metadata={})
     assert gold_hops(bare) == ()

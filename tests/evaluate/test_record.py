@@ -76,6 +76,14 @@ async def test_a_question_that_failed_scores_zero_and_says_why() -> None:
     assert set(record_of(wrong).scores.values()) == {0.0}
 
 
+@pytest.mark.parametrize(("budget", "fails", "failed"), [({"retrievals": 0}, False, 0), ({}, True, 1)])
+async def test_a_search_that_a_budget_refused_did_not_fail(budget: dict[str, int], fails: bool, failed: int) -> None:
+    says: dict[str, str] = {"P": "<workflow>R,AG</workflow>", "AG": "<answer>Jane Austen</answer>"}
+    crew = make_crew(lambda prompt: says[prompt.role], retriever=Shelf(fails=fails), **budget)
+    record = record_of(await solve(ONE_HOP, crew))
+    assert (record.failed_steps, record.error) == (failed, None)
+
+
 async def test_a_record_holds_scores_costs_and_the_plan() -> None:
     trace = await work(ONE_HOP, P="no plan", AG="<answer>Jane</answer>")
     record = record_of(trace)

@@ -283,6 +283,15 @@ def test_pictures_are_the_same_every_time_and_differ_by_theme(board: Board) -> N
     assert picture.svg(LIGHT) != picture.svg(DARK)
 
 
+def test_mixes_of_arms_whose_names_are_one_to_a_disk_have_a_picture_each(tmp_path: Path) -> None:
+    for number, name in enumerate(("step 0.1", "step 0-1"), start=1):
+        for records in write_run(tmp_path / name, methods=("jade",)).glob("*/jade/records.jsonl"):
+            records.write_text(records.read_text().replace('"workflow": "QDP"', '"workflow": "AG"', number))
+    board = read_board(read_arms([f"{name}={tmp_path / name}" for name in ("step 0.1", "step 0-1")]))
+    mixes = [picture.name for picture in pictures(board, DOUBT) if picture.name.startswith("workflows")]
+    assert mixes == ["workflows-step-0-1", "workflows-step-0-1--2"]
+
+
 def test_the_picture_of_failures_draws_what_its_table_says(board: Board) -> None:
     (picture,) = [picture for picture in pictures(board, DOUBT) if picture.name == "failures"]
     (axes,) = picture.draw(LIGHT).axes

@@ -23,7 +23,7 @@ from jade.errors import BackboneFailed, ConfigError, IndexUnusable, TraceUnreada
 from jade.evaluate.indexed import check_index
 from jade.evaluate.methods import find_method
 from jade.evaluate.run import Request, Session, Tally, evaluate, settings_of
-from jade.evaluate.store import Cell, find_cells, open_run, read_records, read_run, read_timings
+from jade.evaluate.store import Cell, CellFiles, find_cells, open_run, read_records, read_run, read_timings
 from jade.types import Passage, Prompt, Question
 from small_disk import most_bytes_in_a_file
 
@@ -96,6 +96,16 @@ async def test_traces_are_kept_without_token_ids(data: Path) -> None:
     assert step.generation is not None
     assert step.generation.text == SAYS["AG"]
     assert step.generation.token_ids == ()
+
+
+async def test_two_benchmarks_of_one_name_are_refused_and_none_is_passed_over(data: Path) -> None:
+    own = [str(write_questions(data / place / "nq.jsonl", many(ONE_HOP, 1))) for place in "ab"]
+    for names in (own, ["nq", own[0]]):
+        complaint = f"benchmarks {names[0]} and {names[1]} are both called nq: rename one of the files"
+        with pytest.raises(ConfigError) as caught:
+            await run(request(data, benchmarks=tuple(names)))
+        assert str(caught.value) == complaint
+    assert (await run(request(data, benchmarks=(own[0], own[0])))).questions == 1
 
 
 async def test_a_question_that_fails_is_counted_and_scores_zero(data: Path) -> None:
@@ -194,6 +204,26 @@ async def test_a_run_does_not_go_on_with_other_questions(data: Path) -> None:
     write_questions(data / "nq.test.jsonl", many(replace(ONE_HOP, id="new"), 12))
     with pytest.raises(ConfigError, match="is about 'one000', but question 1 is now 'new000': the data has changed"):
         await run(request(data))
+
+
+@pytest.mark.parametrize("count", [3, 20])
+async def test_a_run_that_is_refused_other_questions_is_as_finished_as_before(data: Path, count: int) -> None:
+    await run(request(data))
+    write_questions(data / "nq.test.jsonl", many(replace(ONE_HOP, id="new"), count))
+    with pytest.raises(ConfigError):
+        await run(request(data))
+    assert CellFiles(data.parent / "run", Cell("nq", "vanilla-rag")).num_asked() == 12
+
+
+@pytest.mark.parametrize("name", ["traces", "timings"])
+async def test_a_run_that_was_moved_without_its_traces_is_not_thrown_away(data: Path, name: str) -> None:
+    await run(request(data))
+    files = CellFiles(data.parent / "run", Cell("nq", "vanilla-rag"))
+    path, records = getattr(files, name), files.records.read_bytes()
+    path.unlink()
+    with pytest.raises(ConfigError, match=rf"{name}\.jsonl is gone, and all 12 questions of .* put it back, or choose"):
+        await run(request(data))
+    assert files.records.read_bytes() == records
 
 
 async def test_a_limit_takes_the_same_questions_for_every_method(data: Path) -> None:

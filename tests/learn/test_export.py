@@ -198,6 +198,16 @@ def test_a_folder_that_is_in_use_is_not_written_over(tiny_model: Path, tmp_path:
         export_run(tmp_path / "run", tmp_path / "run")
 
 
+def test_a_folder_without_a_name_is_refused_in_one_line(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run_folder(tiny_model, tmp_path / "run", best=-1)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(ConfigError, match=r"--out \.: .*give a folder by its name"):
+        export_run(tmp_path / "run", Path())
+
+
 def test_a_checkpoint_that_is_not_there_is_named(tiny_model: Path, tmp_path: Path) -> None:
     make_run_folder(tiny_model, tmp_path, best=-1)
     with pytest.raises(TrainingStopped, match="step-000009 does not exist; there are step-000001"):

@@ -189,6 +189,13 @@ def test_both_pictures_are_drawn_as_png_and_svg(tmp_path: Path) -> None:
     assert "QDS" in paths[3].read_text() or paths[3].read_text().count("<path") > 5
 
 
+def test_a_run_of_one_workflow_has_no_mix_to_draw(tmp_path: Path) -> None:
+    for iteration in (1, 2):
+        Journal(tmp_path).write("iteration", iteration, FIGURES)
+    paths = plot_run(tmp_path, tmp_path / "plots")
+    assert [path.name for path in paths] == ["outcome.png", "outcome.svg"]
+
+
 def make_rows(num: int = 7) -> list[dict[str, Any]]:
     """Iterations in which every figure goes its own way."""
     return [

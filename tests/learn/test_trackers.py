@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from learn_faults import FaultyLearner, lose_a_weight
+from learn_runs import make_config, make_run
 
-from jade.errors import ConfigError
+from jade.errors import ConfigError, TrainingStopped
 from jade.learn.monitor.journal import Journal, read_journal
 
 OWN = """
@@ -107,6 +109,16 @@ def test_a_tracker_that_fails_is_let_go_and_the_run_goes_on(
     )
     assert (tmp_path / "own.txt").read_text().splitlines() == ["from 0", "iteration 1 {'reward': 0.5}"]
     assert [row["reward"] for row in read_journal(tmp_path)] == [0.5, 0.25, 0.125]
+
+
+async def test_trackers_get_the_last_figures_of_a_run_that_the_guard_ends(
+    tiny_model: Path, tmp_path: Path, own: str
+) -> None:
+    config = make_config(tiny_model, {"learn": {"trackers": [own], "guard": {"patience": 1}}})
+    with pytest.raises(TrainingStopped):
+        await make_run(config, tmp_path, learner=FaultyLearner(config, lose_a_weight, at=1, times=1)).train()
+    first, *written, last = (tmp_path / "own.txt").read_text().splitlines()
+    assert (first, [line.split()[0] for line in written], last) == ("from 0", ["iteration", "guard"], "closed")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from jade.learn.warmstart.leaks import LeakReport, drop_leaks
 from jade.learn.warmstart.oracle import GOLD_PLANS, TRIED, Plans, teach
 from jade.team.crew import Crew
 from jade.team.team import build_team
-from jade.types import Answer, Effort, Malformed, Node, Passage, Prompt, Question, Trace, Usage
+from jade.types import Answer, Effort, Malformed, Node, Note, Passage, Prompt, Question, Trace, Usage
 
 
 def make_question(text: str = "Who?", answers: tuple[str, ...] = ("Ada",), **metadata: object) -> Question:
@@ -343,6 +343,13 @@ def test_of_the_teams_own_traces_the_cheapest_right_one_is_learned_from() -> Non
     assert (example.prompt, example.reply) == (team.render("AG", traces[2].steps[0].observation), "text")
 
 
+def test_what_a_role_said_that_this_team_does_not_have_is_no_example() -> None:
+    trace = make_own_trace("one", "Ada", 2)
+    trace = replace(trace, steps=(make_step(0, "CK", action=Note("checked")), *trace.steps))
+    examples = best_examples([trace], make_crew(Config(), ScriptedBackbone(str)).team, 0.8)
+    assert [example.prompt.role for example in examples] == ["AG"]
+
+
 def test_questions_of_two_datasets_that_share_an_id_each_have_a_best_trace() -> None:
     trace = make_own_trace("one", "Ada", 2)
     other = replace(trace, id="other", question=replace(trace.question, dataset="another"))
@@ -360,6 +367,16 @@ def test_a_held_out_question_is_no_example_though_another_dataset_has_its_id(
     settings = {"best_traces": [str(tmp_path / "own.jsonl")], "held_out": [str(tmp_path / "test.jsonl")]}
     config = make_config(tiny_model, {"retrieval": {"index": str(index)}, "warmstart": settings})
     assert [trace.id for trace in plan_course(config).own_traces] == ["clean"]
+
+
+def test_where_no_trace_is_left_the_setting_that_names_them_is_named(
+    tiny_model: Path, tmp_path: Path, index: Path
+) -> None:
+    (tmp_path / "own.jsonl").touch()
+    settings = {"best_traces": [str(tmp_path / "own.jsonl")]}
+    config = make_config(tiny_model, {"retrieval": {"index": str(index)}, "warmstart": settings})
+    with pytest.raises(ConfigError, match=r"^warmstart\.best_traces: these files hold no trace"):
+        plan_course(config)
 
 
 async def test_a_course_gives_the_same_examples_every_time(tiny_model: Path) -> None:

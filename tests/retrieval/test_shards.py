@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -169,7 +170,27 @@ def test_shards_are_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
 
-def test_what_cannot_be_is_said_in_one_line(tmp_path: Path, sharded: Path) -> None:
+def test_whoever_is_killed_while_old_shards_are_removed_has_the_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_shards(TOWNS, tmp_path / "s", 1)
+    remove = shutil.rmtree
+
+    def be_killed(folder: Path, ignore_errors: bool = False) -> None:
+        if folder.exists():
+            next(folder.rglob("manifest.json")).unlink()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        build_shards(passages(["a new town"]), tmp_path / "s", 1)
+    monkeypatch.setattr(shutil, "rmtree", remove)
+    assert len(found_by(retriever_over(tmp_path / "s"), ["new town"], 3)[0]) == 1
+    build_shards(passages(["a new town"]), tmp_path / "s", 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_what_cannot_be_is_said_in_one_line(tmp_path: Path, sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tmp_path / "whole")
     with pytest.raises(ConfigError, match="is in one piece"):
         share_out(str(tmp_path / "whole"), 2)
@@ -179,6 +200,10 @@ def test_what_cannot_be_is_said_in_one_line(tmp_path: Path, sharded: Path) -> No
         build_shards(TOWNS, tmp_path / "whole", 2)
     with pytest.raises(DocumentError, match="no passages"):
         build_shards([], tmp_path / "none", 2)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    with pytest.raises(ConfigError, match=r"--out \.: .*give a folder by its name"):
+        build_shards(TOWNS, Path(), 2)
     both = CliRunner().invoke(app, ["retrieve-server", "--index", "i", "--shards", "2", "--shard-urls", "http://a"])
     assert "give one of the two" in both.output + str(both.exception)
     with pytest.raises(ConfigError, match="bm25 only"):

@@ -62,6 +62,21 @@ def own_name(path: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in stem).strip(".") or "own"
 
 
+def load_benchmarks(
+    names: Sequence[str], data: str = "", split: str = "test", limit: int | None = None
+) -> dict[str, list[Question]]:
+    """The questions of several benchmarks, by the names under which results are written: no two may share one."""
+    given: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        called = find_benchmark(name).name
+        if called in given:
+            raise ConfigError(
+                f"benchmarks {given[called]} and {name} are both called {called}: rename one of the files"
+            )
+        given[called] = name
+    return {called: load_questions(name, data, split, limit) for called, name in given.items()}
+
+
 def load_questions(name: str, data: str = "", split: str = "test", limit: int | None = None) -> list[Question]:
     """The questions of a benchmark, in the order of its file; `limit` takes the same part in every run."""
     row = find_benchmark(name)

@@ -53,8 +53,9 @@ class CellResult:
     @cached_property
     def ids(self) -> tuple[str, ...]:
         """The questions that every run has, in the order of the first."""
-        others = [{record.id for record in run.records} for run in self.runs[1:]]
-        return tuple(record.id for record in self.runs[0].records if all(record.id in ids for ids in others))
+        others = [{(record.id, record.question) for record in run.records} for run in self.runs[1:]]
+        first = self.runs[0].records
+        return tuple(record.id for record in first if all((record.id, record.question) in each for each in others))
 
     @cached_property
     def records(self) -> Sequence[Record]:
@@ -71,9 +72,10 @@ class CellResult:
         return total_N / len(self.runs)
 
     @cached_property
-    def f1(self) -> dict[str, float]:
-        """F1 by question id."""
-        return dict(zip(self.ids, self.scores("f1").tolist(), strict=True))
+    def f1(self) -> dict[tuple[str, str], float]:
+        """F1 by question: by its id and its text, since files of one name number other questions alike."""
+        text = {record.id: record.question for record in self.runs[0].records}
+        return {(id_, text[id_]): score for id_, score in zip(self.ids, self.scores("f1").tolist(), strict=True)}
 
     def f1_of_run(self, place: int) -> float:
         """Mean F1 of one of the runs, on the questions that all have."""

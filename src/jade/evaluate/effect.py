@@ -181,8 +181,8 @@ def _signed(share: float) -> str:
 
 def _shared(cells: Sequence[CellResult]) -> list[Floats]:
     first, *others = cells
-    ids = [id_ for id_ in first.f1 if all(id_ in other.f1 for other in others)]
-    return [np.array([cell.f1[id_] for id_ in ids]) for cell in cells]
+    shared = [question for question in first.f1 if all(question in other.f1 for other in others)]
+    return [np.array([cell.f1[question] for question in shared]) for cell in cells]
 
 
 def _p_text(p_value: float) -> str:

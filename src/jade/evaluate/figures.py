@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def pictures(board: Board, doubt: Doubt) -> list[Picture]:
             Picture("f1-tokens", "F1 against tokens", _FRONT, lambda theme: _scatter(read or points, theme, "tokens")),
             Picture("failures", "Where questions fail", _LOST, lambda theme: _failure_bars(complete, board)),
         ]
-    return found + [_workflow_picture(columns, board) for columns in _of_one_mix(board)]
+    return [*found, *_told_apart([_workflow_picture(columns, board) for columns in _of_one_mix(board)])]
 
 
 _FRONT = "Mean over the benchmarks with 95 % intervals; the line joins the methods that none beats at their cost."
@@ -178,6 +179,15 @@ def _plans(column: Column) -> bool:
     """Whether somebody chose between workflows; the oracle does not choose."""
     chosen = {name for cell in column.cells.values() for name in cell.shares("workflow")} - {"none"}
     return len(chosen) > 1 and not column.is_ceiling
+
+
+def _told_apart(pictures: Sequence[Picture]) -> Iterator[Picture]:
+    """Numbered where they have the same name: a file's name has fewer characters to choose from than a label."""
+    times: Counter[str] = Counter()
+    for picture in pictures:
+        name = picture.name.casefold()  # some disks do not tell `A` from `a`
+        times[name] += 1
+        yield picture if times[name] == 1 else replace(picture, name=f"{picture.name}--{times[name]}")
 
 
 def _workflow_picture(columns: Sequence[Column], board: Board) -> Picture:

@@ -154,7 +154,8 @@ def _is_evidence(hop: Hop, title: str, text: str) -> bool:
 
 
 def _asked(user: str) -> str:
-    return user.rpartition("Question: ")[2]
+    """What the last line of a prompt asks; a question may have the word in itself."""
+    return user.rpartition("\n")[2].removeprefix("Question: ")
 
 
 def _documents(user: str) -> list[tuple[int, str, str]]:

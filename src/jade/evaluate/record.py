@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from jade.corpus.questions import supporting_titles
+from jade.engine.budget import BUDGET_SPENT
 from jade.errors import TraceUnreadable
 from jade.evaluate.evidence import answer_rank, found_in, title_recall
 from jade.evaluate.failures import classify_failure
@@ -55,7 +56,7 @@ class Record:
     failure: str | None
     stopped: str
     failed_steps: int
-    """Steps that raised, also where the question was still answered."""
+    """Steps that raised, also where the question was still answered; those that a budget refused did not."""
     trace: str
     error: str | None
     selection: dict[str, int] | None = None
@@ -90,7 +91,7 @@ def record_of(trace: Trace) -> Record:
         title_recall=title_recall(found_in(trace.steps), supporting_titles(question)),
         failure=classify_failure(trace),
         stopped=trace.stopped,
-        failed_steps=sum(step.error is not None for step in trace.steps),
+        failed_steps=sum(not error.endswith(BUDGET_SPENT) for step in trace.steps if (error := step.error)),
         trace=trace.id,
         error=trace.error,
         selection=asdict(kept) if kept else None,

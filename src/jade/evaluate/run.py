@@ -22,7 +22,7 @@ from jade.engine.effort import effort_of
 from jade.engine.hold import locked
 from jade.engine.rollout import work_through
 from jade.errors import BackboneFailed, RetrievalFailed
-from jade.evaluate.benchmarks import find_benchmark, load_questions
+from jade.evaluate.benchmarks import load_benchmarks
 from jade.evaluate.fingerprint import fingerprint_texts, installed_versions
 from jade.evaluate.indexed import check_index
 from jade.evaluate.meter import Meter, metered
@@ -183,10 +183,7 @@ async def evaluate(
 ) -> Session:
     """Work all cells of a request to their end."""
     methods = [find_method(name) for name in dict.fromkeys(request.methods)]
-    questions = {
-        find_benchmark(name).name: load_questions(name, request.data, request.split, request.limit)
-        for name in dict.fromkeys(request.benchmarks)
-    }
+    questions = load_benchmarks(request.benchmarks, request.data, request.split, request.limit)
     cells = [Cell(name, m.name, v) for name in questions for m in methods for v in range(request.variants + 1)]
     configs = {cell: with_variant(configure(find_method(cell.method), config), cell.variant) for cell in cells}
     with locked(request.out):

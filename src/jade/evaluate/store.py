@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -71,14 +72,18 @@ class CellFiles:
     def resume(self, questions: Sequence[Question]) -> list[Record]:
         """Cut what a kill left half-written; the records of the questions that are done."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write_whole(self._asked, {"questions": len(questions)})
         ends = {path: list(_line_ends(path)) for path in (self.traces, self.timings, self.records)}
         num_done = min(map(len, ends.values()))
+        if gone := [path for path in ends if ends[self.records] and not path.is_file()]:
+            # No kill does that: the record comes last. To cut back to a file that is not there would be to begin anew.
+            asked = f"all {len(ends[self.records])} questions of {self.records} would be asked again"
+            raise ConfigError(f"{gone[0]} is gone, and {asked}: put it back, or choose another --out")
+        records = list(islice(read_records(self.records), num_done)) if num_done else []
+        self._check(records, questions)  # before anything is changed: a run that is refused stays as it was
         for path, places in ends.items():
             if path.is_file():
                 os.truncate(path, places[num_done - 1] if num_done else 0)
-        records = list(read_records(self.records)) if num_done else []
-        self._check(records, questions)
+        _write_whole(self._asked, {"questions": len(questions)})
         return records
 
     def append(self, trace: Trace, timing: Timing, record: Record) -> None:

@@ -50,6 +50,8 @@ def export_policy(policy: Policy, config: Config, out: Path, *, merge: bool = Fa
     """Write a policy's weights, and what is needed to use them, to a new folder."""
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out: {out} exists and is not empty; choose another folder")
+    if out.name in ("", ".."):
+        raise ConfigError(f"--out {out}: weights are written beside their place; give a folder by its name")
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

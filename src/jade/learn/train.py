@@ -110,6 +110,7 @@ class Run:
             async with self._ahead:
                 return await self._train(minutes)
         finally:
+            self.journal.close()  # however it ended: trackers keep the last figures to themselves until they are told
             if on_gpu:
                 resume_collector()
 
@@ -122,7 +123,6 @@ class Run:
                 await self._iterate(deadline)
         if self.checkpoints.newest() != self.checkpoints.place(self.progress.iteration):
             self._save()
-        self.journal.close()
         return self.progress
 
     async def _begin(self) -> None:

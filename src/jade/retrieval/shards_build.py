@@ -75,7 +75,9 @@ def build_shards(passages: Iterable[Passage], out: Path, size: int) -> ShardList
     if others:
         # The last, since hidden ones come first; of an index in one piece it is its manifest.
         raise ConfigError(f"--out {out} holds other files ({others[-1]}); choose an empty or a new folder")
-    partial = out.with_name(f".{out.name}.partial")
+    if out.name in ("", ".."):
+        raise ConfigError(f"--out {out}: shards are made beside their place; give a folder by its name")
+    partial, older = (out.with_name(f".{out.name}.{state}") for state in ("partial", "older"))
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     census = take_census(passages, partial, size)
@@ -85,8 +87,12 @@ def build_shards(passages: Iterable[Passage], out: Path, size: int) -> ShardList
         finish_shard(folder, census, terms)
     shards = ShardList(census.num_passages, [number * size for number in range(len(folders))], len(terms))
     (partial / LIST).write_text(json.dumps(asdict(shards), indent=1) + "\n", encoding="utf-8")
-    shutil.rmtree(out, ignore_errors=True)
+    # Out of the way, and removed behind that: removing takes long, and a kill would leave neither index whole.
+    shutil.rmtree(older, ignore_errors=True)
+    if out.exists():
+        out.replace(older)
     partial.replace(out)
+    shutil.rmtree(older, ignore_errors=True)
     return shards
 
 

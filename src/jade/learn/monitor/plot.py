@@ -42,11 +42,14 @@ def plot_runs(runs: Sequence[Path], out: Path) -> list[Path]:
 
 
 def plot_run(run: Path, out: Path) -> list[Path]:
-    """Write both pictures of a run."""
+    """Write the pictures of a run: where nobody chose between workflows, or a single dataset was learned from, there is
+    none of that."""
     rows = _iterations(run)
     out.mkdir(parents=True, exist_ok=True)
     dev = last_of_each(read_journal(run, "dev"))
-    figures = {"outcome": _outcome_and_turns(rows, dev), "workflows": _workflows(rows)}
+    figures = {"outcome": _outcome_and_turns(rows, dev)}
+    if top_plans(rows):
+        figures["workflows"] = _workflows(rows)
     if datasets := split_datasets(rows):
         figures["splits"] = _splits(rows, dev, datasets)
     return [path for name, figure in figures.items() for path in _save(figure, out / name)]

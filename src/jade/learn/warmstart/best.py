@@ -33,6 +33,8 @@ def best_traces(traces: Iterable[Trace], min_outcome: float) -> list[Trace]:
 
 def _examples_of(trace: Trace, team: Team) -> Iterator[Example]:
     for step in trace.steps:
+        if step.role not in team.prompts:  # of a team with roles of its own: nobody here is asked what it was
+            continue
         spoke = step.generation is not None and step.generation.finish == "stop" and step.error is None
         if spoke and step.generation is not None and not isinstance(step.action, Malformed):
             yield Example(team.render(step.role, step.observation), step.generation.text, ORIGIN)

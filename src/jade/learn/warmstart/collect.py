@@ -55,6 +55,11 @@ def plan_course(config: Config) -> Course:
     lessons, leaks = drop_leaks([lesson_of(question) for file in files for question in file], held_out)
     traces = _own_traces(config, held_out)
     if not lessons and not traces:
+        if not cfg.questions:
+            raise ConfigError(
+                "warmstart.best_traces: these files hold no trace, or none that shares nothing with "
+                "warmstart.held_out; name others"
+            )
         raise ConfigError("warmstart.questions: all are left out, since they share something with warmstart.held_out")
     return Course(team, lessons, traces, leaks)
 
