@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--apart", type=Path, nargs="*", default=[], help="files whose questions are left out")
     parser.add_argument("--part", type=float, nargs=2, default=WHOLE, metavar=("FROM", "TO"))
     options = parser.parse_args()
-    (asked,) = read_question_files("questions", [options.questions], 0, tuple(options.part))
+    (asked,) = read_question_files("questions.of", [options.questions], 0, tuple(options.part))
     known = {normalise(question.text) for path in options.apart for question in read_question_file(path)}
     new = [question for question in asked if normalise(question.text) not in known]
     found = asyncio.run(with_pages(new, options.index, options.k))

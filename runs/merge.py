@@ -13,12 +13,13 @@ from jade.backbone.weights import resolve_weights
 def main() -> None:
     if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
-    adapter, out, base = (*sys.argv[1:], "smollm2-135m")[:3]
-    if Path(out).is_dir():
+    adapter, out = map(Path, sys.argv[1:3])
+    base = sys.argv[3] if len(sys.argv) == 4 else "smollm2-135m"
+    if out.is_dir():
         return
-    partial = Path(f"{out}.partial")
+    partial = out.with_name(f".{out.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
-    merge_adapter(resolve_weights(base), Path(adapter), partial)
+    merge_adapter(resolve_weights(base), adapter, partial)
     partial.rename(out)
 
 

@@ -86,6 +86,13 @@ def test_nothing_is_chosen_by_test_questions_nor_by_half_a_run(teams: Path) -> N
         assert len(done.stderr.splitlines()) == 1
 
 
+def test_what_was_asked_other_questions_is_not_compared(teams: Path) -> None:
+    write_run(teams / "fewer", {"nq": [RIGHT], "hotpotqa": [RIGHT]})
+    done = call("choose.py", f"a={teams / 'many'}", f"b={teams / 'fewer'}")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "was asked other questions than" in done.stderr
+
+
 def test_questions_keep_the_pages_of_their_answers_so_that_leaks_by_evidence_are_seen(tmp_path: Path) -> None:
     pages = tmp_path / "pages"
     pages.mkdir()
