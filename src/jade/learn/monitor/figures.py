@@ -138,7 +138,7 @@ def _selections(traces: Sequence[Trace]) -> dict[str, float]:
 
 
 def _plans(traces: Sequence[Trace]) -> dict[str, float]:
-    """Shares of the workflows that the planner wrote for the questions themselves; nothing where none was asked."""
+    """Shares of the workflows that ran for the questions themselves; nothing where no planner was asked for one."""
     written = Counter(
         plan_of(trace) for trace in traces if any(step.round == 1 and step.role == "P" for step in trace.steps)
     )
