@@ -175,6 +175,17 @@ async def test_a_run_does_not_go_on_with_other_settings(
         await run(request(data, **fields), **settings)
 
 
+async def test_a_run_does_not_go_on_with_another_version_of_a_role_of_ones_own(data: Path) -> None:
+    own = data.parent / "my_roles.py"
+    own.write_text("def register(team):\n    pass\n")
+    team = {"extensions": [str(own)]}
+    await run(request(data), team=team)
+    assert (await run(request(data), team=team)).questions == 0
+    own.write_text("def register(team):\n    return None\n")
+    with pytest.raises(ConfigError, match=r"was run with another extensions\..*my_roles\.py"):
+        await run(request(data), team=team)
+
+
 async def test_settings_that_change_only_the_pace_may_change(data: Path) -> None:
     await run(request(data))
     await run(

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jade.backbone.fingerprint import fingerprint_weights
+from jade.backbone.fingerprint import file_sha256, fingerprint_weights
 from jade.backbone.scripted import ScriptedBackbone
 from jade.config import BackboneConfig, Config
 from jade.engine.effort import effort_of
@@ -214,6 +214,9 @@ def settings_of(request: Request, config: Config) -> dict[str, Any]:
     settings["weights"] = {code: _fingerprint(backbone) for code, backbone in backbones.items()}
     if config.team.prompts and config.team.prompts.is_dir():
         settings["prompts"] = fingerprint_texts(config.team.prompts)
+    # Files alone: a module's name stands for an installed package.
+    if own := {name: file_sha256(Path(name)) for name in config.team.extensions if Path(name).is_file()}:
+        settings["extensions"] = own
     return settings
 
 
