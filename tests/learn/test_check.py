@@ -86,6 +86,7 @@ def test_a_sound_config_passes(sound: dict[str, Any]) -> None:
         ({"credit": {"rule": "nonsense"}}, r"learn\.credit\.rule: 'nonsense'"),
         ({"credit": {"rule": "group"}, "rollouts": 1}, r"learn\.rollouts"),
         ({"policy": {"critic": "none"}}, r"learn\.policy\.critic"),
+        ({"trackers": ["wandb"]}, r"learn\.trackers: 'wandb' is none of"),
     ],
 )
 def test_bad_learning_settings_are_refused_by_name(sound: dict[str, Any], learn: dict[str, Any], field: str) -> None:

@@ -19,6 +19,7 @@ from jade.engine.probe import probe_index
 from jade.errors import ConfigError, IndexUnusable, WeightsMissing
 from jade.learn.credit.rules import AMONG_ROLLOUTS, find_rule
 from jade.learn.measure import find_measure
+from jade.learn.monitor.trackers import find_tracker
 from jade.learn.questions import check_apart, read_question_files
 from jade.learn.ranks import num_ranks
 from jade.learn.warmstart.gold import lesson_of
@@ -61,6 +62,8 @@ def check_training(config: Config, say: Say = keep_quiet) -> Material:
     _say_idle_critic(config, say)
     _check_prices(config)
     _check_ahead(config)
+    for name in config.learn.trackers:
+        find_tracker(name)
     learn = config.learn
     if not learn.questions:
         raise ConfigError("learn.questions is empty: name the question files to train on")
